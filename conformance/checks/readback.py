@@ -1,0 +1,156 @@
+"""Checks of the read-back contract: ``keys_and_values``, ``keys`` and ``values``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from conformance.checks.update import numbers_code
+from conformance.engine import Context, check
+from conformance.graph import pending
+from conformance.helpers import arrays
+from conformance.program import ranges
+from conformance.strategies import Shape
+from conformance.subject import Profile
+from conformance.tags import KEYS
+from conformance.trace import Ask, Operation, Run, Trim, Violation
+
+TRIMMED = Shape(windows=False, arrays=False, trims=True)
+
+
+def no_read_back(profile: Profile) -> str | None:
+    return None if "keys_and_values" in profile.capabilities.members else "has no keys_and_values"
+
+
+def read_back(run: Run) -> tuple[Any, list[int]]:
+    """Call keys_and_values; the results and the token numbers of the keys."""
+    result = run.call("keys, values = cache.keys_and_values()", run.cache.keys_and_values)
+    keys, values = run.unpack(result)
+    every = list(range(run.log._next))
+    return (keys, values), [int(number) for number in run.identify(keys, KEYS, every)[0, 0]]
+
+
+@check("READ-1", needs=("UPD-1", "UPD-2"), skip=no_read_back)
+def gives_what_the_update_returned(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        last: list[int] = []
+        for operation in operations:
+            run.apply([operation])
+            if isinstance(operation, Ask):
+                last = [int(number) for number in run.steps[-1].key_ids[0, 0]]
+            if not run.log.ids:
+                continue  # empty again: READ-4
+            expected = [number for number in last if number in run.log.ids]
+            before = run.observe(state=False)
+            _, got = read_back(run)
+            if got != expected:
+                trimmed = " and what was trimmed since" if isinstance(operation, Trim) else ""
+                run.fail(
+                    f"keys_and_values() is not what the last update returned{trimmed}",
+                    expected=f"tokens {ranges(expected)}",
+                    observed=f"tokens {ranges(got)}",
+                    code=[f"assert {numbers_code(run, 'keys')} == {expected}, keys.shape"],
+                )
+            after = run.observe(state=False)
+            changed = [name for name in before if after[name] != before[name]]
+            if changed:
+                run.fail(
+                    f"keys_and_values() changes {changed[0]}",
+                    expected=str(before[changed[0]])[:80],
+                    observed=str(after[changed[0]])[:80],
+                    code=["print(cache.offset)"],
+                )
+
+    ctx.for_traces(TRIMMED, test, masks=False)
+
+
+@check("READ-2", needs=("UPD-1", "UPD-2"), skip=no_read_back)
+def nothing_past_offset_shows(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        for operation in operations:
+            run.apply([operation])
+            if not run.log.ids:
+                continue  # empty again: READ-4
+            _, got = read_back(run)
+            stale = [number for number in got if number not in run.log.ids]
+            if stale:
+                run.fail(
+                    f"keys_and_values() shows rows past offset {run.log.length}",
+                    expected=f"tokens {ranges(run.log.ids)} at most",
+                    observed=f"tokens {ranges(got)}",
+                    code=[
+                        f"assert {{*{numbers_code(run, 'keys')}}} <= {{*{run.log.ids}}}, keys.shape"
+                    ],
+                )
+
+    ctx.for_traces(TRIMMED, test, masks=False)
+
+
+def no_buffers(profile: Profile) -> str | None:
+    has = {"keys", "values"} <= profile.capabilities.members
+    if not has or profile.capabilities.quantized:
+        return "has no plain keys and values attributes"
+    return None if "state" in profile.capabilities.members else "has no state"
+
+
+@check("READ-3", needs=("UPD-1", "STATE-1"), skip=no_buffers)
+def buffers_can_be_written(ctx: Context) -> None:
+    run = ctx.run(masks=False)
+    ctx.tried += 1
+    run.step(Ask(3))
+    mx.eval(run.cache.state)
+    marker = mx.arctan(mx.array([1.0]))
+    run.lines.append("marker = mx.arctan(mx.array([1.0]))")
+    run.call(
+        "cache.keys = mx.depends(cache.keys, marker)",
+        lambda: setattr(run.cache, "keys", mx.depends(run.cache.keys, marker)),
+    )
+    behind = pending(arrays(run.cache.state))
+    if "ArcTan" not in behind:
+        run.fail(
+            "what is written to keys is not on the graph that evaluating state runs",
+            expected="the dependency is evaluated with state",
+            observed="it is not part of state",
+            code=[
+                "from io import StringIO",
+                "graph = StringIO()",
+                "mx.export_to_dot(graph, *arrays(cache.state))",
+                "assert 'ArcTan' in graph.getvalue()",
+            ],
+        )
+
+
+@check("READ-4", skip=no_read_back)
+def empty_read_back_is_clear(ctx: Context) -> None:
+    run = ctx.run(masks=False)
+    ctx.tried += 1
+    line = "keys, values = cache.keys_and_values()"
+    run.lines.append(line)
+    try:
+        keys, _ = run.unpack(run.cache.keys_and_values())
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        run.fail(
+            "keys_and_values() on an empty cache fails without saying why",
+            expected="zero rows, or an error that names the class",
+            observed=f"{type(error).__name__}: {error}",
+        )
+    except Violation:
+        raise
+    except Exception as error:
+        name = type(run.cache).__name__
+        if name not in str(error):
+            run.fail(
+                "keys_and_values() on an empty cache raises without naming the class",
+                expected=f"a message with {name}",
+                observed=f"{type(error).__name__}: {error}"[:100],
+            )
+        return
+    rows = keys[0] if run.is_triples(keys) else keys
+    if rows.shape[2]:
+        run.fail(
+            "keys_and_values() on an empty cache gives rows",
+            expected="zero rows",
+            observed=f"{rows.shape[2]} rows",
+            code=["assert keys.shape[2] == 0, keys.shape"],
+        )

@@ -1,0 +1,794 @@
+"""Checks of the update contract: ``update_and_fetch``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from hypothesis import strategies as st
+
+from conformance.checks._common import Held, as_its_layer_asks, needed_columns
+from conformance.engine import Context, check
+from conformance.graph import makes_new_buffer, pending
+from conformance.probe import refusal
+from conformance.program import listed, ranges
+from conformance.strategies import Shape, boundaries, traces
+from conformance.subject import Profile
+from conformance.tags import KEYS, UNKNOWN, VALUES, Dims, to_numpy
+from conformance.trace import (
+    REFUSALS,
+    Ask,
+    Operation,
+    Run,
+    Step,
+    Trim,
+    Violation,
+    default_dims,
+    reachable_arrays,
+)
+from kvproto.visibility import Lossy, SlidingWindow
+
+APPENDS = Shape(windows=False, arrays=False)
+
+
+def numbers_code(run: Run, name: str, row: int = 0) -> str:
+    """The expression that reads token numbers off a result in a printed program."""
+    rows = name
+    if run.profile.capabilities.quantized:
+        rows = f"dequantized({name}, cache)"
+    return f"numbers({rows}{f', {row}' if row else ''})"
+
+
+@check("UPD-1")
+def returns_keys_and_values_in_one_order(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        for step in run.apply(operations).steps:
+            one_order(step)
+
+    ctx.for_traces(APPENDS, test, masks=False)
+
+
+def one_order(step: Step) -> None:
+    """Fail unless both results hold the same tokens in the same order, the new ones included."""
+    run = step.run
+    for row in range(run.dims.batch):
+        keys = [int(number) for number in step.key_ids[row, 0]]
+        lost = [number for number in step.ids[step.start :] if number not in keys]
+        if lost:
+            run.fail(
+                f"the append of {listed(step.ids[step.start :])} does not return "
+                f"token{'s' * (len(lost) > 1)} {ranges(lost)}",
+                expected=f"keys of tokens {ranges(step.ids)} or the newest of them",
+                observed=f"keys of tokens {ranges(keys)}",
+                code=[
+                    f"assert {{*{listed(step.ids[step.start :])}}} <= "
+                    f"{{*{numbers_code(run, 'keys', row)}}}, {numbers_code(run, 'keys', row)}"
+                ],
+                step=step,
+            )
+        for head in range(run.dims.heads):
+            for name, ids in (("keys", step.key_ids), ("values", step.value_ids)):
+                if name == "values" and run.dims.value_dim == 0:
+                    continue
+                got = [int(number) for number in ids[row, head]]
+                if got != keys:
+                    run.fail(
+                        f"{name} of head {head} hold other tokens, or in another order, than "
+                        "keys of head 0",
+                        expected=f"tokens {ranges(keys)}",
+                        observed=f"tokens {ranges(got)}",
+                        code=[
+                            f"assert {numbers_code(run, 'values', row)} == "
+                            f"{numbers_code(run, 'keys', row)}, {numbers_code(run, 'values', row)}"
+                        ],
+                        step=step,
+                    )
+
+
+@check("UPD-2", needs=("UPD-1", "MASK-1"))
+def returns_what_was_appended(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        for step in run.apply(operations).steps:
+            retained(step)
+            nothing_else_shows(step)
+
+    ctx.for_traces(Shape(), test)
+
+
+def retained(step: Step) -> None:
+    """Fail unless every token that some query must see is among the returned ones."""
+    run = step.run
+    for row in range(run.dims.batch):
+        got = {int(number) for number in step.key_ids[row, 0]}
+        needed = [step.ids[column] for column in needed_columns(step, row)]
+        missing = [number for number in needed if number not in got]
+        if missing:
+            where = f" in row {row}" if run.dims.batch > 1 else ""
+            run.fail(
+                f"missing from what the append returned{where}: token {ranges(missing)}",
+                expected=f"tokens {ranges(needed)}",
+                observed=f"tokens {ranges(int(n) for n in step.key_ids[row, 0])}",
+                code=[
+                    f"assert {{*{listed(needed)}}} <= {{*{numbers_code(run, 'keys', row)}}}, "
+                    f"{numbers_code(run, 'keys', row)}"
+                ],
+                step=step,
+            )
+
+
+def nothing_else_shows(step: Step) -> None:
+    """Fail if a row that is no retained token, or one for the second time, can be attended."""
+    run = step.run
+    for row in range(run.dims.batch):
+        ids = [int(number) for number in step.key_ids[row, 0]]
+        times = Counter(ids)
+        padding = {step.ids[column] for column in range(run.log.left_padding[row])}
+        odd = [
+            index
+            for index, number in enumerate(ids)
+            if number == UNKNOWN or number not in step.ids or times[number] > 1
+        ]
+        odd = [index for index in odd if ids[index] not in padding]
+        if not odd:
+            continue
+        shown = _shown(step, row, odd)
+        if not shown:
+            continue
+        number = ids[shown[0]]
+        if number == UNKNOWN:
+            what = "is no token that was appended"
+        elif number not in step.ids:
+            what = f"is token {number}, which was trimmed"
+        else:
+            what = f"is token {number} for the second time"
+        run.fail(
+            f"row {shown[0]} of the {len(ids)} returned keys {what}, and the mask does not hide it",
+            expected=f"tokens {ranges(step.ids[c] for c in needed_columns(step, row))}",
+            observed=f"tokens {ranges(ids)}",
+            code=[
+                f"assert len({numbers_code(run, 'keys', row)}) == "
+                f"{len(set(ids) - {UNKNOWN})}, {numbers_code(run, 'keys', row)}"
+            ],
+            step=step,
+        )
+
+
+def _shown(step: Step, row: int, rows: list[int]) -> list[int]:
+    """Which of these returned rows some query may attend; all, if the mask does not even fit."""
+    if not step.run.asks_masks or not step.run.has_mask:
+        return rows
+    if not step.symbolic and (step.mask.ndim == 0 or step.mask.shape[-1] != step.length):
+        return rows
+    return [index for index in rows if step.dense[row, :, index].any()]
+
+
+def is_lossy(profile: Profile) -> str | None:
+    lossy = isinstance(profile.claims.visibility, Lossy)
+    return "claims lossy: what it keeps may depend on the chunks" if lossy else None
+
+
+@check("UPD-3", needs=("UPD-1", "UPD-2", "MASK-1", "MASK-2"), skip=is_lossy)
+def chunks_do_not_matter(ctx: Context) -> None:
+    visibility = ctx.profile.claims.visibility
+    own = visibility.window if isinstance(visibility, SlidingWindow) else None
+
+    def test(drawn: tuple[list[Operation], int | None]) -> None:
+        operations, window = drawn
+        window = own if own is not None else window
+        if visibility.narrowed(2) is None:
+            window = None
+        chunked, single = ctx.run(), ctx.run()
+        total = 0
+        for operation in operations:
+            assert isinstance(operation, Ask)
+            total += operation.count
+            chunked.step(replace(operation, window_size=window))
+        for _ in range(total):
+            single.step(Ask(1, window))
+        for step in chunked.steps:
+            for query, column in enumerate(step.columns):
+                alone = single.steps[column - single.steps[0].start]
+                for row in range(chunked.dims.batch):
+                    if chunked.log.is_padding(row, column):
+                        continue
+                    got, expected = sorted(step.seen(row, query)), sorted(alone.seen(row, 0))
+                    if got != expected:
+                        chunked.fail(
+                            f"query {query} of a chunk of {step.ask.count} sees other tokens than "
+                            "when the same tokens are fed one by one",
+                            expected=f"tokens {ranges(expected)}, as one by one",
+                            observed=f"tokens {ranges(got)}",
+                            code=[
+                                f"seen = seen(mask, keys, {step.ask.count}, {query}, {row})",
+                                f"assert seen == {expected}, seen",
+                            ],
+                            step=step,
+                        )
+
+    shape = Shape(tokens=24, windows=False, arrays=False)
+    strategy = st.tuples(traces(ctx.profile, shape), st.none() | st.integers(1, 24))
+    ctx.for_all(strategy, test, fraction=0.5)
+
+
+@check("UPD-4", needs=("UPD-1", "UPD-2"))
+def growing_loses_nothing(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        for step in run.apply(operations).steps:
+            one_order(step)
+            retained(step)
+
+    limit = 1100
+    near = boundaries(ctx.profile, limit - 2)
+    # One token, then a whole buffer; a buffer, then one token: where growth is usually wrong.
+    listed: list[list[Operation]] = []
+    for boundary in near:
+        if boundary >= 64:
+            listed.append([Ask(1), Ask(boundary)])
+            listed.append([Ask(boundary - 1), Ask(1), Ask(1), Ask(boundary // 2)])
+    ctx.for_each(listed, lambda operations: test(ctx.run(masks=False), operations))
+    shape = Shape(tokens=limit, steps=5, windows=False, arrays=False)
+    ctx.for_traces(shape, test, masks=False, fraction=0.5)
+
+
+@check("UPD-5", needs=("UPD-1",))
+def keeps_shape_and_dtype(ctx: Context) -> None:
+    profile = ctx.profile
+    base = default_dims(profile)
+    declared = profile.declared
+    options = [replace(base, key_dim=k, value_dim=v) for k, v in declared.head_dims]
+    options += [replace(base, dtype=dtype) for dtype in declared.dtypes]
+
+    def test(dims: Dims) -> None:
+        verdict, _ = refusal(profile, dims)
+        if verdict == "refused":
+            return  # a declared restriction; the report lists it
+        run = ctx.run(dims, masks=False)
+        try:
+            for count in (2, 1, 3):
+                step = run.step(Ask(count))
+                one_order(step)
+                _shape_and_dtype(step, "keys", step.keys, dims.key_dim)
+                _shape_and_dtype(step, "values", step.values, dims.value_dim)
+        except Violation as violation:
+            violation.message += f", for {dims}"
+            if verdict == "broken" and violation.expected == "no exception":
+                violation.expected = "the rows back, or a refusal before anything changes"
+                violation.observed += " (after something changed)"
+            raise
+
+    ctx.for_each(options, test)
+
+
+def _shape_and_dtype(step: Step, name: str, rows: Any, width: int) -> None:
+    run, dims = step.run, step.run.dims
+    if run.is_triples(rows):
+        shape, dtype = run.dequantize(rows).shape, rows[1].dtype
+    else:
+        shape, dtype = rows.shape, rows.dtype
+    wanted = (dims.batch, dims.heads, shape[2], width)
+    if tuple(shape) != wanted:
+        run.fail(
+            f"{name} come back in another shape",
+            expected=f"{wanted}",
+            observed=f"{tuple(shape)}",
+            code=[f"assert {name}.shape[-1] == {width}, {name}.shape"],
+            step=step,
+        )
+    if dtype != dims.mx_dtype:
+        run.fail(
+            f"{name} come back in another dtype",
+            expected=dims.dtype,
+            observed=str(dtype),
+            code=[f"assert {name}.dtype == mx.{dims.dtype}, {name}.dtype"],
+            step=step,
+        )
+
+
+# -- bad input ---------------------------------------------------------------------------------
+
+
+def _bad_inputs(dims: Dims) -> list[tuple[str, Dims, int]]:
+    """(what is wrong, the sizes of the keys and values, values more than keys)."""
+    bad = [
+        (f"a head count of 1 instead of {dims.heads}", replace(dims, heads=1), 0),
+        ("a key head dim of 1", replace(dims, key_dim=1), 0),
+        ("more values than keys", dims, 1),
+        ("fewer values than keys", dims, -1),
+    ]
+    if dims.value_dim > 1:
+        bad.append(("a value head dim of 1", replace(dims, value_dim=1), 0))
+    if dims.batch > 1:
+        bad.insert(0, (f"a batch of 1 instead of {dims.batch}", replace(dims, batch=1), 0))
+    return bad
+
+
+def _bad_append(run: Run, sizes: Dims, surplus: int) -> tuple[str, Callable[[], Any]]:
+    """The line and the call of an append that ought to be refused."""
+    from conformance.helpers import make_tokens
+
+    first = run.log.length
+    ids = [first, first + 1]
+
+    def made(numbers: list[int]) -> tuple[mx.array, mx.array]:
+        return make_tokens(
+            numbers, sizes.batch, sizes.heads, sizes.key_dim, sizes.value_dim, sizes.mx_dtype
+        )
+
+    arguments = f"{sizes.batch}, {sizes.heads}, {sizes.key_dim}, {sizes.value_dim}"
+    line = f"make_tokens({ids}, {arguments}, mx.{sizes.dtype})"
+    keys, values = made(ids)
+    if surplus:
+        other = [*ids, first + 2] if surplus > 0 else ids[:1]
+        values = made(other)[1]
+        line = f"make_tokens({ids}, {arguments}, mx.{sizes.dtype})[0], " + (
+            f"make_tokens({other}, {arguments}, mx.{sizes.dtype})[1]"
+        )
+    else:
+        line = f"*{line}"
+
+    def call() -> Any:
+        result = run.cache.update_and_fetch(keys, values)
+        mx.eval(result)
+        return result
+
+    return f"keys, values = cache.update_and_fetch({line})", call
+
+
+def _largest_batch(ctx: Context) -> Dims:
+    return ctx.dims(batch=max(size for size in ctx.profile.claims.batch_sizes if size <= 3))
+
+
+def several_batch_sizes(profile: Profile) -> bool:
+    return max(profile.claims.batch_sizes) > 1
+
+
+@check("UPD-6", needs=("UPD-1", "UPD-2"))
+def wrong_sizes_are_refused(ctx: Context) -> None:
+    dims = _largest_batch(ctx)
+
+    def test(case: tuple[str, Dims, int]) -> None:
+        what, sizes, surplus = case
+        run = ctx.run(dims, masks=False)
+        run.step(Ask(3))
+        before = run.observe(state=False)
+        line, call = _bad_append(run, sizes, surplus)
+        error = run.attempt(line, call)
+        fail = ["raise AssertionError('not refused before anything changed')"]
+        if error is None:
+            run.fail(
+                f"{what} is accepted",
+                expected="ValueError or TypeError",
+                observed="no exception: the rows are broadcast or stored as they are",
+                code=fail,
+            )
+        if not isinstance(error, (ValueError, TypeError)):
+            run.fail(
+                f"{what} is not refused with ValueError or TypeError",
+                expected="ValueError or TypeError",
+                observed=f"{type(error).__name__}: {error}"[:80],
+                code=fail,
+            )
+        after = run.observe(state=False)
+        for name, value in before.items():
+            if after[name] != value:
+                run.fail(
+                    f"{what} is refused after {name} changed",
+                    expected=f"{name} {value}"[:80],
+                    observed=f"{name} {after[name]}"[:80],
+                    code=fail,
+                )
+
+    ctx.for_each(_bad_inputs(dims), test)
+
+
+@check("UPD-10", needs=("UPD-1", "UPD-2"))
+def a_call_that_raises_did_not_happen(ctx: Context) -> None:
+    dims = _largest_batch(ctx)
+
+    def test(case: tuple[tuple[str, Dims, int], int]) -> None:
+        (what, sizes, surplus), held = case
+        run = ctx.run(dims, masks=False)
+        if held:
+            run.step(Ask(held))
+        before = run.observe(state=False)
+        error = run.attempt(*_bad_append(run, sizes, surplus))
+        if error is None:
+            return  # accepted: UPD-6's business
+        after = run.observe(state=False)
+        for name, value in before.items():
+            if after[name] != value:
+                code = ["print(cache.offset)"]
+                if name == "offset":
+                    code = [f"assert cache.offset == {run.log.length}, cache.offset"]
+                run.fail(
+                    f"update_and_fetch raises for {what}, and {name} has changed",
+                    expected=f"{name} {value}"[:80],
+                    observed=f"{name} {after[name]}"[:80],
+                    code=code,
+                )
+        step = run.step(Ask(1))
+        got = [int(number) for number in step.key_ids[0, 0]]
+        if sorted(got) != step.ids:
+            run.fail(
+                f"after update_and_fetch raised for {what}, the next append returns other rows",
+                expected=f"tokens {ranges(step.ids)}",
+                observed=f"tokens {ranges(got)}",
+                code=[f"assert {numbers_code(run, 'keys')} == {step.ids}"],
+                step=step,
+            )
+
+    ctx.for_each([(case, held) for case in _bad_inputs(dims) for held in (0, 3)], test)
+
+
+@check("UPD-7", needs=("UPD-1", "UPD-2", "MASK-1"))
+def nothing_appended_nothing_changed(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        run.apply(operations)
+        before = run.offset_value()
+        keys, values = run.tokens([])
+        run.call(
+            "keys, values = cache.update_and_fetch(*tokens([]))",
+            lambda: run.cache.update_and_fetch(keys, values),
+        )
+        after = run.offset_value()
+        if after != before:
+            run.fail(
+                "an append of no tokens moves offset",
+                expected=str(before),
+                observed=str(after),
+                code=[f"assert cache.offset == {before}, cache.offset"],
+            )
+        step = run.step(Ask(1))
+        retained(step)
+        nothing_else_shows(step)
+
+    ctx.tried += 1
+    test(ctx.run(), [])
+    ctx.for_traces(Shape(steps=3, windows=False, arrays=False), test, fraction=0.2)
+
+
+# -- aliasing ----------------------------------------------------------------------------------
+
+
+def _around_boundaries(ctx: Context, limit: int) -> list[list[Operation]]:
+    """Traces in which a buffer is exactly full when the next tokens come."""
+    listed: list[list[Operation]] = []
+    for boundary in boundaries(ctx.profile, limit):
+        listed.append([Ask(boundary), Ask(1)])
+        listed.append([Ask(boundary), Trim(1), Ask(1)])
+    return listed
+
+
+@check("UPD-8", needs=("UPD-1", "UPD-2"))
+def returned_arrays_stay(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        held = Held(run, "an array that an earlier append returned")
+        for operation in operations:
+            run.apply([operation])
+            held.check()
+            if isinstance(operation, Ask):
+                step = run.steps[-1]
+                held.keep("(keys, values)", (step.keys, step.values))
+
+    dims = ctx.dims(batch=min(ctx.profile.claims.batch_sizes))
+    ctx.for_each(
+        _around_boundaries(ctx, 256), lambda trace: test(ctx.run(dims, masks=False), trace)
+    )
+    ctx.for_traces(replace(APPENDS, trims=True), test, masks=False, dims=dims, fraction=0.5)
+
+
+@check("UPD-9", needs=("UPD-1", "UPD-2"))
+def given_arrays_stay(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        held = Held(run, "an array that the caller passed to an earlier append")
+        for operation in operations:
+            if isinstance(operation, Ask):
+                # Kept by the caller: named in the program before they are passed.
+                first = run.log._next
+                ids = listed(list(range(first, first + operation.count)))
+                run.apply([operation])
+                line = run.lines.pop()
+                given = f"given_{len(run.given)}"
+                run.lines += [f"{given} = tokens({ids})", line.replace(f"tokens({ids})", given)]
+                held.keep(given, run.given[-1])
+            else:
+                run.apply([operation])
+            held.check()
+
+    ctx.for_each(_around_boundaries(ctx, 256), lambda trace: test(ctx.run(masks=False), trace))
+    ctx.for_traces(replace(APPENDS, trims=True), test, masks=False, fraction=0.5)
+
+
+# -- cost --------------------------------------------------------------------------------------
+
+HELD, APPENDED = 4096, 520
+"""The cost of growth shows once the cache is large: one-token appends after this many tokens."""
+
+
+def not_introspectable(profile: Profile) -> str | None:
+    return None
+
+
+@check("UPD-11", needs=("UPD-1", "UPD-2"))
+def growth_is_amortised(ctx: Context) -> None:
+    dims = ctx.dims(batch=min(ctx.profile.claims.batch_sizes), dtype="float32")
+    run = ctx.run(dims, masks=False)
+    keys, values = run.tokens(run.log.append(HELD))
+    line = f"keys, values = cache.update_and_fetch(*tokens({listed(run.log.ids)}))"
+    run.unpack(run.call(line, lambda: run.cache.update_and_fetch(keys, values)))
+    mx.eval(reachable_arrays(run.cache))
+    moved = 0
+    for _ in range(APPENDED):
+        ctx.tried += 1
+        token = run.tokens(run.log.append(1))
+        mx.eval(token)
+        run.cache.update_and_fetch(*token)
+        arrays = reachable_arrays(run.cache)
+        held = max((max(array.shape) for array in arrays if array.ndim >= 3), default=0)
+        if makes_new_buffer(arrays, rows=min(held, run.log.length)):
+            moved += min(held, run.log.length)
+        mx.eval(arrays)
+    allowed = 3 * APPENDED + HELD
+    if moved > allowed:
+        run.fail(
+            f"{APPENDED} one-token appends to {HELD} tokens move {moved} rows: growth copies "
+            "everything too often",
+            expected=f"at most {allowed} rows (one reallocation, and 3 rows an append)",
+            observed=f"{moved} rows, {moved / APPENDED:.0f} an append",
+            code=[
+                f"for t in range({HELD}, {HELD + APPENDED}):",
+                "    cache.update_and_fetch(*tokens([t]))",
+                "# The lazy graph of each append shows when a new buffer is filled.",
+                "raise AssertionError('too many rows are moved')",
+            ],
+        )
+    array_rows = [max(array.shape) for array in reachable_arrays(run.cache) if array.ndim >= 3]
+    if array_rows and max(array_rows) > 4 * run.log.length:
+        run.fail(
+            "far more memory is held than the tokens need",
+            expected=f"buffers of at most {4 * run.log.length} rows",
+            observed=f"{max(array_rows)} rows",
+            code=["print([a.shape for a in arrays(cache.state)])"],
+        )
+
+
+@check("UPD-12", needs=("UPD-1",))
+def nothing_is_evaluated(ctx: Context) -> None:
+    def test(run: Run, operations: list[Operation]) -> None:
+        for operation in operations[:-1]:
+            run.apply([operation])
+        last = operations[-1]
+        assert isinstance(last, Ask)
+        ids = run.log.append(last.count)
+        # An operation that is found again behind the result, unless something evaluated it.
+        keys, values = (mx.arctan(mx.tan(rows)) for rows in run.tokens(ids))
+        line = f"keys, values = cache.update_and_fetch(*lazy({listed(ids)}))"
+        if run.asks_masks:
+            run.mask(last)
+        run.lines += [
+            "def lazy(ids):",
+            "    return [mx.arctan(mx.tan(rows)) for rows in tokens(ids)]",
+        ]
+        result = run.call(line, lambda: run.cache.update_and_fetch(keys, values))
+        if "offset" in run.profile.capabilities.members:
+            run.read("cache.offset", lambda: run.cache.offset)
+        if "ArcTan" not in pending([keys]) or "ArcTan" not in pending([values]):
+            run.fail(
+                "update_and_fetch evaluates the rows that it is given",
+                expected="a lazy result: arctan is still to be computed",
+                observed="evaluated",
+                code=[
+                    "from io import StringIO",
+                    "graph = StringIO()",
+                    "mx.export_to_dot(graph, keys)",
+                    "assert 'ArcTan' in graph.getvalue()",
+                ],
+            )
+        run.unpack(result)
+
+    ctx.for_traces(Shape(steps=3, windows=False, arrays=False), test, fraction=0.3)
+
+
+# -- batches and attention ---------------------------------------------------------------------
+
+
+def one_row_only(profile: Profile) -> str | None:
+    if profile.claims.left_padding is not None and any(profile.claims.left_padding):
+        return "is a padded batch (the batch contract)"
+    return None if several_batch_sizes(profile) else "takes one sequence only"
+
+
+@check("UPD-13", needs=("UPD-1", "UPD-2"), skip=one_row_only)
+def rows_do_not_meet(ctx: Context) -> None:
+    def test(drawn: tuple[int, list[Operation]]) -> None:
+        batch, operations = drawn
+        run = ctx.run(ctx.dims(batch=batch))
+        for step in run.apply(operations).steps:
+            one_order(step)
+            retained(step)
+            nothing_else_shows(step)
+
+    sizes = [size for size in ctx.profile.claims.batch_sizes if size > 1]
+    ctx.for_all(
+        st.tuples(st.sampled_from(sizes), traces(ctx.profile, Shape(tokens=32))),
+        test,
+        fraction=0.5,
+    )
+
+
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+@check("UPD-14", needs=("UPD-1", "UPD-2", "MASK-1", "MASK-2", "MASK-3", "MASK-4", "MASK-6"))
+def attention_equals_dense_attention(ctx: Context) -> None:
+    for dtype in ctx.profile.claims.dtypes:
+        # Rounding grows with the number of keys; few keys keep a lost token visible above it.
+        tokens = 40 if dtype == "float32" else 10
+        shape = Shape(tokens=tokens, steps=6)
+        dims = ctx.dims(dtype=dtype)
+        ctx.for_traces(shape, _attends, dims=dims, fraction=0.5)
+    for size in ctx.profile.claims.batch_sizes[1:2]:
+        ctx.for_traces(Shape(tokens=24, steps=4), _attends, dims=ctx.dims(batch=size), fraction=0.2)
+
+
+def _attends(run: Run, operations: list[Operation]) -> None:
+    if run.dims.value_dim == 0:
+        return
+    for operation in as_its_layer_asks(run.profile, operations):
+        run.apply([operation])
+        step = run.steps[-1]
+        queries = make_queries(run.dims, step.ask.count)
+        scale = 1.0
+        mask = (
+            mx.array(step.dense[:, None])
+            if not step.symbolic and not isinstance(step.mask, mx.array)
+            else step.mask
+        )
+        keys, values = step.keys, step.values
+        if run.is_triples(keys):
+            keys, values = run.dequantize(keys), run.dequantize(values)
+        try:
+            out = mx.fast.scaled_dot_product_attention(
+                queries, keys, values, scale=scale, mask=mask
+            )
+            got = to_numpy(out)
+        except REFUSALS as error:
+            run.fail(
+                "attention over the returned keys with the returned mask raises",
+                expected="an array",
+                observed=f"{type(error).__name__}: {error}"[:120],
+                code=[
+                    "mx.fast.scaled_dot_product_attention(keys, keys, values, scale=1, mask=mask)"
+                ],
+                step=step,
+            )
+        expected, bound = _dense(step, to_numpy(queries), scale)
+        real = ~np.isnan(expected)
+        error_at = np.where(real, np.abs(got - np.where(real, expected, 0)), 0)
+        if not (error_at <= bound).all() or not np.isfinite(got[real]).all():
+            worst = np.unravel_index(int(np.argmax(error_at - bound)), error_at.shape)
+            run.fail(
+                f"attention differs from dense attention over the log ({step.visibility}) for "
+                f"query {worst[2]} of {step.ask.count}",
+                expected=f"{expected[worst]:.4f} within {bound[worst]:.1g}",
+                observed=f"{got[worst]:.4f}",
+                code=[
+                    "# Attention of the last step against dense attention over the whole log.",
+                    f"print({numbers_code(run, 'keys')}, mask)",
+                    "raise AssertionError('attention differs')",
+                ],
+                step=step,
+            )
+
+
+def make_queries(dims: Dims, count: int) -> mx.array:
+    """Queries of two heads a key head, so small that no key takes all the attention."""
+    n = mx.arange(count).reshape(1, 1, -1, 1)
+    h = mx.arange(2 * dims.heads).reshape(1, -1, 1, 1)
+    b = mx.arange(dims.batch).reshape(-1, 1, 1, 1)
+    d = mx.arange(dims.key_dim)
+    mix = ((5 * n + 3 * h + 7 * b + 13 * d) % 17 - 8).astype(mx.float32)
+    return (mix / (256.0 * dims.key_dim)).astype(dims.mx_dtype)
+
+
+def _dense(step: Step, queries: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Dense attention over the log, and the rounding error that the dtype may add.
+
+    With unit roundoff u: scores have an absolute error of at most u (Dk + 2) sum |q k|, which
+    weights carry relatively, twice (numerator and denominator); weights and the sum over n keys
+    add (n + 4) u. The error of an output is that, times the spread of the values.
+    """
+    run = step.run
+    log = run.log
+    full = list(log.ids)
+    log.ids = step.ids
+    try:
+        expected = log.attention(queries, list(step.columns), step.visibility, run.dims, scale)
+    finally:
+        log.ids = full
+    if run.profile.capabilities.quantized:
+        expected = _dense_quantized(step, queries, scale)
+    keys = run.expected_rows(step.ids, KEYS)
+    values = run.expected_rows(step.ids, VALUES)
+    unit = UNIT_ROUNDOFF[run.dims.dtype]
+    groups = queries.shape[1] // run.dims.heads
+    terms = np.abs(queries) @ np.abs(np.repeat(keys, groups, axis=1)).swapaxes(-1, -2) * scale
+    scores = terms.max(axis=-1, keepdims=True)
+    spread = np.abs(values).max(axis=2, keepdims=True).repeat(groups, axis=1)
+    n = len(step.ids)
+    bound = unit * (2 * (run.dims.key_dim + 2) * scores + n + 4) * spread
+    return expected, np.broadcast_to(bound + 1e-6, expected.shape)
+
+
+def _dense_quantized(step: Step, queries: np.ndarray, scale: float) -> np.ndarray:
+    """Dense attention over what mx.quantize makes of the logged rows."""
+    run = step.run
+    keys, values = (to_numpy(run.dequantize(run.quantized(rows))) for rows in run.tokens(step.ids))
+    out = np.full((*queries.shape[:3], run.dims.value_dim), np.nan)
+    groups = queries.shape[1] // run.dims.heads
+    for row in range(run.dims.batch):
+        for index, column in enumerate(step.columns):
+            if run.log.is_padding(row, column):
+                continue
+            seen = run.log.visible(row, column, step.visibility)
+            for head in range(queries.shape[1]):
+                scores = keys[row, head // groups, seen] @ queries[row, head, index] * scale
+                weights = np.exp(scores - scores.max())
+                out[row, head, index] = weights @ values[row, head // groups, seen] / weights.sum()
+    return out
+
+
+def one_dtype_only(profile: Profile) -> str | None:
+    return None if len(profile.claims.dtypes) > 1 else "takes one dtype only"
+
+
+@check("UPD-15", needs=("UPD-1", "UPD-2"), skip=one_dtype_only)
+def one_rule_for_a_changing_dtype(ctx: Context) -> None:
+    first, second = ctx.profile.claims.dtypes[1], ctx.profile.claims.dtypes[0]
+    dims = ctx.dims(dtype=first, batch=min(ctx.profile.claims.batch_sizes))
+    found: dict[str, int] = {}
+    near = boundaries(ctx.profile, 256)
+
+    def test(case: tuple[int, int]) -> None:
+        held, more = case
+        run = ctx.run(dims, masks=False)
+        run.step(Ask(held))
+        ids = run.log.append(more)
+        keys, values = replace_dtype(run, ids, second)
+        line = (
+            f"keys, values = cache.update_and_fetch(*(rows.astype(mx.{second}) "
+            f"for rows in tokens({listed(ids)})))"
+        )
+        run.lines.append(line)
+        try:
+            result = run.cache.update_and_fetch(keys, values)
+            rows = run.unpack(result)[0]
+            mx.eval(rows)
+            outcome = f"returns {rows[1].dtype if run.is_triples(rows) else rows.dtype}"
+        except REFUSALS as error:
+            outcome = f"raises {type(error).__name__}"
+        found.setdefault(outcome, held)
+        if len(found) > 1:
+            one, other = list(found)[:2]
+            run.fail(
+                f"{first} rows followed by {second} rows: what happens depends on how full the "
+                "buffer is",
+                expected=f"{one.replace('mlx.core.', '')}, as elsewhere",
+                observed=f"{other.replace('mlx.core.', '')} after {held} tokens",
+                code=[
+                    "print(keys.dtype)",
+                    "raise AssertionError('another rule than for other lengths')",
+                ],
+            )
+
+    ctx.for_each([(1, 1), (2, 3), *((b - d, 1 + d) for b in near for d in (0, 1))], test)
+
+
+def replace_dtype(run: Run, ids: list[int], dtype: str) -> tuple[mx.array, mx.array]:
+    keys, values = run.tokens(ids)
+    target = getattr(mx, dtype)
+    return keys.astype(target), values.astype(target)

@@ -1,0 +1,94 @@
+"""What a run is given: options, and the caches that a project names in its pyproject.toml."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from conformance.engine import EXAMPLES, fresh_seed
+from conformance.subject import Subject, subjects_from_target
+from conformance.target import TargetError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+REFERENCE = (
+    "reference_impl:OffsetCache(5)",
+    "reference_impl:KVCache()",
+    "reference_impl:SlidingWindowKVCache(8)",
+    "reference_impl:SlidingWindowKVCache(8, sinks=2)",
+)
+"""The default subjects, named as a user would."""
+
+_KEYS = {"target", "expected_failures"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run."""
+
+    effort: str = "default"
+    seed: str = ""
+    strict: bool = False
+    json: Path | None = None
+    repro: Path | None = None
+
+    @classmethod
+    def of(cls, *, device: str | None = None, seed: str = "", **options: Any) -> Options:
+        """Options with ``seed="random"`` drawn and the device set.
+
+        Raises:
+            TargetError: an option has no such value.
+        """
+        if options.get("effort", "default") not in EXAMPLES:
+            raise TargetError(f"effort is one of {', '.join(EXAMPLES)}, not {options['effort']!r}.")
+        if device is not None:
+            mx.set_default_device(mx.Device(getattr(mx, device)))
+        return cls(seed=fresh_seed() if seed == "random" else seed, **options)
+
+
+def default_subjects() -> list[Subject]:
+    """The reference implementations."""
+    return [subject for text in REFERENCE for subject in subjects_from_target(text)]
+
+
+def configured_subjects(directory: Path) -> list[Subject]:
+    """The caches of ``[[tool.kvproto.cache]]`` in the nearest pyproject.toml, if any.
+
+    Each table has a ``target``, optional claims by name, and optional
+    ``expected_failures = {"UPD-8" = "reason, with a link"}``.
+
+    Raises:
+        TargetError: a table is not of that form, or a target cannot be used.
+    """
+    for folder in (directory, *directory.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            break
+    else:
+        return []
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise TargetError(f"{path.name} is not TOML: {error}") from None
+    tables = data.get("tool", {}).get("kvproto", {}).get("cache", [])
+    if not isinstance(tables, list):
+        raise TargetError(f"{path.name}: write [[tool.kvproto.cache]], with two brackets.")
+    subjects = []
+    for table in tables:
+        if not isinstance(table.get("target"), str):
+            raise TargetError(f"{path.name}: a [[tool.kvproto.cache]] has no target.")
+        claims = {key: value for key, value in table.items() if key not in _KEYS}
+        subjects += subjects_from_target(
+            table["target"],
+            directory=folder,
+            claims=claims,
+            expected_failures=table.get("expected_failures", {}),
+        )
+    return subjects

@@ -1,0 +1,189 @@
+"""What the pytest plugin does once a run asks for the suite."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import conformance.checks  # noqa: F401 (registers the checks)
+from conformance.cli import save
+from conformance.config import Options, configured_subjects, default_subjects
+from conformance.engine import Session
+from conformance.report.terminal import render, write_failure
+from conformance.subject import Subject, subjects_from_target
+from conformance.target import TargetError
+from conformance.verdict import Report, Result, Verdict
+from kvproto.clause import REGISTRY
+
+PROPERTY = "kvproto"
+"""The user property by which a worker's result reaches the controller."""
+
+
+class Suite:
+    """Subjects, sessions and results of one pytest run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        directory = Path(config.invocation_params.dir)
+        try:
+            self.options = Options.of(
+                effort=config.getoption("--conformance-effort"),
+                seed=config.getoption("--conformance-seed"),
+                strict=_strict(config),
+                device=config.getoption("--conformance-device"),
+                json=_path(directory, config.getoption("--conformance-json")),
+                repro=_path(directory, config.getoption("--conformance-repro")),
+            )
+            targets = config.getoption("kv_cache")
+            self.subjects: list[Subject] = [
+                subject
+                for text in targets
+                for subject in subjects_from_target(text, directory=directory)
+            ]
+            self.source = "--cache"
+            if not targets:
+                self.subjects = configured_subjects(directory)
+                self.source = "[[tool.kvproto.cache]] in pyproject.toml"
+            if not self.subjects:
+                self.subjects = default_subjects()
+                self.source = "no --cache was given: these are the reference implementations"
+            # Duplicates would be told apart by nothing.
+            self.names = _unique([subject.target for subject in self.subjects])
+        except TargetError as error:
+            raise pytest.UsageError(f"kvproto: {error}") from None
+        self._sessions: dict[str, Session] = {}
+        self.collected: set[tuple[str, str]] = set()
+        self.results: dict[str, dict[str, Result]] = {name: {} for name in self.names}
+
+    def parameters(self) -> list[Any]:
+        """Subject and clause of every test, in the order of the spec."""
+        shown = _unique([name.rpartition(":")[2] for name in self.names])
+        return [
+            pytest.param(name, clause, id=f"{short}-{clause}", marks=pytest.mark.clause(clause))
+            for name, short in zip(self.names, shown, strict=True)
+            for clause in REGISTRY
+        ]
+
+    def session(self, name: str) -> Session:
+        if name not in self._sessions:
+            subject = self.subjects[self.names.index(name)]
+            try:
+                self._sessions[name] = Session(
+                    subject,
+                    effort=self.options.effort,
+                    seed=self.options.seed,
+                    strict=self.options.strict,
+                )
+            except TargetError as error:
+                raise pytest.UsageError(f"kvproto: {error}") from None
+        return self._sessions[name]
+
+    def run(self, name: str, clause: str, record: Any) -> None:
+        """Judge one clause and end the test as its verdict says."""
+        session = self.session(name)
+        result = session.result(clause)
+        head = session.report_of([]).to_json()
+        record(PROPERTY, json.dumps({"subject": name, "head": head, "result": result.to_json()}))
+        if result.breaks(strict=self.options.strict):
+            pytest.fail(_failure_text(session.subject.target, result), pytrace=False)
+        elif result.verdict is Verdict.FAIL:
+            pytest.xfail(f"SHOULD: {result.message}")
+        elif result.verdict is Verdict.EXPECTED_FAILURE:
+            pytest.xfail(result.message)
+        elif result.verdict in (Verdict.SKIP, Verdict.BLOCKED, Verdict.NOT_RUN):
+            pytest.skip(f"{result.verdict}: {result.message}")
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def pytest_report_header(self) -> str:
+        return f"kvproto: {self.source}; effort {self.options.effort}" + (
+            f", seed {self.options.seed}" if self.options.seed else ""
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Gather results on the controller, whichever process found them."""
+        if report.when != "call" or hasattr(self.config, "workerinput"):
+            return
+        for key, value in report.user_properties:
+            if key == PROPERTY:
+                data = json.loads(str(value))
+                result = Result.from_json(data["result"])
+                self.results.setdefault(data["subject"], {})[result.clause] = result
+                self._heads = {**getattr(self, "_heads", {}), data["subject"]: data["head"]}
+
+    def reports(self) -> list[Report]:
+        """A report for each subject that was run."""
+        reports = []
+        heads = getattr(self, "_heads", {})
+        for name, results in self.results.items():
+            if not results:
+                continue
+            head = heads[name]
+            order = list(REGISTRY)
+            reports.append(
+                Report(
+                    target=head["target"],
+                    class_name=head["class"],
+                    contracts=head["kinds"],
+                    visibility=head["visibility"],
+                    claims=[(c["name"], c["value"], c["source"]) for c in head["claims"]],
+                    notes=head["notes"],
+                    results=sorted(results.values(), key=lambda r: order.index(r.clause)),
+                    effort=head["effort"],
+                    strict=head["strict"],
+                )
+            )
+        return reports
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if hasattr(self.config, "workerinput"):
+            return
+        reports = self.reports()
+        save(reports, self.options)
+        whole = len(reports) == len(self.subjects) and all(report.complete for report in reports)
+        # A run that left something out is not green, whatever it found.
+        if exitstatus == pytest.ExitCode.OK and reports and not whole:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        reports = self.reports()
+        if not reports:
+            return
+        terminalreporter.section("kvproto", sep="=")
+        width = min(terminalreporter._tw.fullwidth, 100)
+        for line in render(reports, width=width, failures=False).splitlines():
+            terminalreporter.write_line(line)
+        missing = [name for name, results in self.results.items() if not results]
+        for name in missing:
+            terminalreporter.write_line(f"INCOMPLETE: {name} was not run")
+
+
+def _strict(config: pytest.Config) -> bool:
+    """Whether SHOULD clauses decide. pytest has a --strict of its own; asked for on the command
+    line it means this, too, but not where a project has it in its settings."""
+    if config.getoption("--conformance-strict"):
+        return True
+    return "--strict" in [str(argument) for argument in config.invocation_params.args]
+
+
+def _path(directory: Path, text: str | None) -> Path | None:
+    return directory / text if text else None
+
+
+def _unique(names: list[str]) -> list[str]:
+    """The names, repeated ones numbered."""
+    return [
+        name if names.count(name) == 1 else f"{name} #{names[: index + 1].count(name)}"
+        for index, name in enumerate(names)
+    ]
+
+
+def _failure_text(target: str, result: Result) -> str:
+    out = StringIO()
+    write_failure(target, result, Console(file=out, width=80, no_color=True, highlight=False), 80)
+    return out.getvalue()

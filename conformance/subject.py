@@ -1,0 +1,332 @@
+"""Subjects: a factory of fresh caches, and what the cache claims to be.
+
+Claims are read from what a class declares (members, attributes, constructor arguments), never
+from what it returns. Each claim carries where it came from, and can be overridden.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from conformance import target as targets
+from conformance.target import TargetError
+from kvproto import Capabilities, capabilities
+from kvproto.visibility import Chunk, Full, Sinks, SlidingWindow, Visibility, parse_visibility
+
+WINDOW_NAMES = ("max_size", "window", "window_size", "sliding_window")
+SINK_NAMES = ("keep", "sinks", "n_sinks", "num_sinks", "sink_size")
+HEAD_NAMES = ("n_kv_heads", "num_kv_heads", "num_key_value_heads")
+KEY_DIM_NAMES = ("head_dim", "k_head_dim", "key_head_dim", "key_dim")
+VALUE_DIM_NAMES = ("v_head_dim", "value_head_dim", "value_dim")
+START_NAMES = ("offset", "start", "start_offset", "prefix_len")
+
+_LARGEST_BOUNDARY = 4096
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a cache says it is. Shapes are those that the tests may use."""
+
+    visibility: Visibility = field(default_factory=Full)
+    batch_sizes: tuple[int, ...] = (1, 2, 3)
+    left_padding: tuple[int, ...] | None = None
+    """Columns of padding of each row, for a cache that was constructed as a batch."""
+    heads: int = 3
+    head_dims: tuple[tuple[int, int], ...] = ((8, 12), (8, 8), (12, 8), (8, 0))
+    """Pairs (Dk, Dv), the preferred one first."""
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
+    start: int = 0
+    boundaries: tuple[int, ...] = ()
+    """Numbers of tokens near which the cache may change its behaviour (growth, wrap)."""
+    rewinds: bool = False
+    """Whether the owner may lower ``offset`` in place of a trim."""
+    captured: bool = False
+    """Whether it is made for captured graphs, so that ``offset`` may be a 0-d array."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each claim came from."""
+
+    def source(self, name: str) -> str:
+        return self.sources.get(name, "default")
+
+    def with_(self, source: str, **changes: Any) -> Claims:
+        """A copy with other claims, their source noted."""
+        noted = {**self.sources, **dict.fromkeys(changes, source)}
+        return replace(self, **changes, sources=noted)
+
+    @property
+    def lossy(self) -> bool:
+        return str(self.visibility) == "lossy"
+
+
+_OVERRIDABLE = tuple(f.name for f in fields(Claims) if f.name != "sources")
+
+
+def apply_overrides(claims: Claims, overrides: Mapping[str, Any], source: str) -> Claims:
+    """Claims with a person's own put in.
+
+    Raises:
+        TargetError: an unknown claim, or a value of the wrong form.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in overrides.items():
+        if name not in _OVERRIDABLE:
+            raise TargetError(f"There is no claim {name!r}; there are {', '.join(_OVERRIDABLE)}.")
+        try:
+            if name == "visibility" and isinstance(value, str):
+                value = parse_visibility(value)
+            elif name == "head_dims":
+                value = tuple((int(key), int(val)) for key, val in value)
+            elif isinstance(value, (list, tuple)):
+                value = tuple(value)
+        except (TypeError, ValueError) as error:
+            raise TargetError(f"Claim {name} = {value!r}: {error}") from None
+        changes[name] = value
+    return claims.with_(source, **changes)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A cache under test.
+
+    Args:
+        target: how it is called in reports.
+        factory: makes a fresh, independent cache at each call.
+        claims: overrides by name, as in ``{"visibility": "window(8)"}``.
+        expected_failures: clause id -> reason (with a link); a clause that passes all the same is
+            reported as a failure, so that the list cannot rot.
+        imports, call: lines of Python and the expression that construct the cache in a printed
+            counterexample; left out, the program has a line to fill in.
+    """
+
+    target: str
+    factory: Callable[[], Any]
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    expected_failures: Mapping[str, str] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    call: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Constructor arguments by parameter name; claims may be read from them."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A subject with everything that was read off it."""
+
+    subject: Subject
+    capabilities: Capabilities
+    claims: Claims
+    """What the tests may use: the declared claims, less what the cache refuses cleanly."""
+    declared: Claims
+
+    @property
+    def contracts(self) -> tuple[str, ...]:
+        """Names of the contracts that apply, in the order of the spec."""
+        has = self.capabilities.members
+        names = []
+        if "offset" in has:
+            names.append("position")
+        if self.capabilities.storage_backed or self.capabilities.data_free:
+            names.append("mask")
+        if self.capabilities.storage_backed:
+            names.append("update")
+        if "state" in has:
+            names.append("state")
+        if self.capabilities.data_free:
+            names.append("data-free")
+        if "keys_and_values" in has or {"keys", "values"} <= has:
+            names.append("read-back")
+        names.append("refuse")
+        return tuple(names)
+
+
+def subjects_from_target(
+    text: str,
+    *,
+    directory: Path | None = None,
+    claims: Mapping[str, Any] | None = None,
+    expected_failures: Mapping[str, str] | None = None,
+) -> list[Subject]:
+    """The subjects that a target names: one, or those of a ``Subject`` or a list of them.
+
+    Raises:
+        TargetError: the target cannot be used.
+    """
+    directory = directory or Path.cwd()
+    parsed = targets.parse(text)
+    found = targets.load_object(parsed, directory)
+    overrides, expected = dict(claims or {}), dict(expected_failures or {})
+    many = found if isinstance(found, (list, tuple)) else [found]
+    if any(isinstance(one, Subject) for one in many):
+        if parsed.arguments is not None:
+            raise TargetError(f"{text!r} is a Subject; it takes no arguments.")
+        wrong = [one for one in many if not isinstance(one, Subject)]
+        if wrong:
+            raise TargetError(f"{text!r}: expected a list of Subject only, got {wrong[0]!r}.")
+        return [
+            replace(
+                one,
+                claims={**one.claims, **overrides},
+                expected_failures={**one.expected_failures, **expected},
+            )
+            for one in many
+        ]
+    factory = targets.make_factory(parsed, found)
+    return [
+        Subject(
+            target=text,
+            factory=factory,
+            claims=overrides,
+            expected_failures=expected,
+            imports=tuple(parsed.imports),
+            call=parsed.call,
+            arguments=_bound_arguments(found, parsed.arguments or (), parsed.keywords),
+        )
+    ]
+
+
+def subject_from_factory(
+    factory: Callable[[], Any], *, name: str | None = None, **options: Any
+) -> Subject:
+    """A subject from a class or a function without arguments."""
+    module = getattr(factory, "__module__", "")
+    qualified = getattr(factory, "__qualname__", "")
+    importable = bool(module and qualified) and "<" not in qualified and module != "__main__"
+    top = qualified.partition(".")[0]
+    return Subject(
+        target=name or (f"{module}:{qualified}" if importable else qualified or repr(factory)),
+        factory=factory,
+        imports=(f"from {module} import {top}",) if importable else (),
+        call=f"{qualified}()" if importable else None,
+        **options,
+    )
+
+
+def _bound_arguments(
+    found: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    try:
+        bound = inspect.signature(found).bind(*arguments, **keywords)
+    except (TypeError, ValueError):
+        return {}
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def examine(subject: Subject) -> Profile:
+    """Construct one cache and read its capabilities and claims.
+
+    Raises:
+        TargetError: the factory raises, or nothing can be inferred of what it makes.
+    """
+    try:
+        cache = subject.factory()
+    except Exception as error:
+        raise TargetError(
+            f"{subject.target}: the factory raises {type(error).__name__}: {error}"
+        ) from error
+    found = capabilities(cache)
+    if not found.members & {"offset", "state", "make_mask", "update_and_fetch", "__getitem__"}:
+        raise TargetError(
+            f"{subject.target}: nothing can be inferred of a {found.class_name}: it has none of "
+            "offset, state, make_mask, update_and_fetch. Name the class of a layer cache, or a "
+            "function that returns one."
+        )
+    claims = infer(cache, found, subject.arguments)
+    claims = apply_overrides(claims, subject.claims, "claimed")
+    return Profile(subject, found, claims, declared=claims)
+
+
+def infer(cache: Any, found: Capabilities, arguments: Mapping[str, Any]) -> Claims:
+    """Claims from what a fresh cache declares."""
+    declared = _Declared(cache, arguments)
+    claims = Claims()
+    claims = _infer_visibility(claims, declared, found)
+    claims = _infer_shapes(claims, declared, found)
+    start, name = declared.integer(START_NAMES, least=1)
+    if start is not None and name in arguments:
+        claims = claims.with_(f"argument {name}", start=start)
+    boundaries = tuple(sorted(set(declared.all_integers())))
+    if boundaries:
+        claims = claims.with_("integer attributes of the class", boundaries=boundaries)
+    return claims
+
+
+def _infer_visibility(claims: Claims, declared: _Declared, found: Capabilities) -> Claims:
+    if found.members & {"maybe_trim_front", "start_position"}:
+        chunk, name = declared.integer(("chunk_size",), least=1)
+        if chunk is not None:
+            return claims.with_(f"declares {name}={chunk}", visibility=Chunk(chunk))
+    window, name = declared.integer(WINDOW_NAMES, least=1)
+    if window is None:
+        return claims
+    sinks, sink_name = declared.integer(SINK_NAMES, least=1)
+    if sinks is not None and sinks < window:
+        source = f"declares {name}={window}, {sink_name}={sinks}"
+        return claims.with_(source, visibility=Sinks(sinks, window))
+    return claims.with_(f"declares {name}={window}", visibility=SlidingWindow(window))
+
+
+def _infer_shapes(claims: Claims, declared: _Declared, found: Capabilities) -> Claims:
+    padding = declared.integers("left_padding")
+    if padding is not None and found.batched:
+        claims = claims.with_(
+            f"declares left_padding={list(padding)}",
+            left_padding=padding,
+            batch_sizes=(len(padding),),
+        )
+    heads, name = declared.integer(HEAD_NAMES, least=1)
+    if heads is not None:
+        claims = claims.with_(f"declares {name}={heads}", heads=heads)
+    key_dim, name = declared.integer(KEY_DIM_NAMES, least=1)
+    if key_dim is not None:
+        value_dim, value_name = declared.integer(VALUE_DIM_NAMES, least=1)
+        source = f"declares {name}={key_dim}"
+        if value_dim is not None:
+            source += f", {value_name}={value_dim}"
+        claims = claims.with_(source, head_dims=((key_dim, value_dim or key_dim),))
+    elif found.quantized:
+        group, name = declared.integer(("group_size",), least=1)
+        group = group or 64
+        pairs = ((group, 2 * group), (group, group), (2 * group, group))
+        claims = claims.with_(f"declares {name or 'bits'}={group}", head_dims=pairs)
+    return claims
+
+
+class _Declared:
+    """Constructor arguments and attributes of a fresh cache, read without running properties."""
+
+    def __init__(self, cache: Any, arguments: Mapping[str, Any]) -> None:
+        self._values: dict[str, Any] = {}
+        for cls in reversed(type(cache).__mro__):
+            self._values.update(vars(cls))
+            slots = vars(cls).get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                self._values[slot] = getattr(cache, slot, None)
+        self._values.update(getattr(cache, "__dict__", {}))
+        self._values.update(arguments)
+
+    def integer(self, names: Iterable[str], *, least: int) -> tuple[int | None, str]:
+        """The first of these names that is an int of at least ``least``, and the name."""
+        for name in names:
+            value = self._values.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+                return value, name
+        return None, ""
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        value: Any = self._values.get(name)
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if isinstance(value, (list, tuple)) and value and all(isinstance(v, int) for v in value):
+            return tuple(value)
+        return None
+
+    def all_integers(self) -> Iterable[int]:
+        for name, value in self._values.items():
+            plain = isinstance(value, int) and not isinstance(value, bool)
+            if plain and not name.startswith("__") and 2 <= value <= _LARGEST_BOUNDARY:
+                yield value
