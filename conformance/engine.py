@@ -53,6 +53,9 @@ class Check:
         return f"{self.function.__module__}.{self.function.__name__}"
 
 
+BLOCKING = frozenset({Verdict.FAIL, Verdict.BLOCKED, Verdict.ERROR, Verdict.EXPECTED_FAILURE})
+"""Verdicts on a clause that say nothing can be built on it."""
+
 CHECKS: dict[str, Check] = {}
 
 
@@ -255,7 +258,7 @@ class Session:
         if reason:
             return Result(clause, Verdict.SKIP, reason, test=entry.name)
         for need in entry.needs:
-            if self.result(need).verdict in (Verdict.FAIL, Verdict.BLOCKED, Verdict.ERROR):
+            if self.result(need).verdict in BLOCKING:
                 return Result(clause, Verdict.BLOCKED, f"builds on {need}", test=entry.name)
         context = Context(self.profile, clause, EXAMPLES[self.effort], self.seed)
         try:

@@ -49,5 +49,5 @@ WRITES_IN_PLACE = frozenset(
 
 def makes_new_buffer(arrays: Sequence[mx.array], rows: int) -> bool:
     """Whether computing these arrays, of at least ``rows`` rows, fills a new buffer."""
-    large = [array for array in arrays if array.ndim >= 3 and max(array.shape) >= rows]
+    large = [array for array in arrays if array.ndim >= 3 and array.shape[-2] >= rows]
     return any(name not in WRITES_IN_PLACE for name in pending(large))

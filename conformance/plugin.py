@@ -15,7 +15,7 @@ from conformance.cli import save
 from conformance.config import Options, configured_subjects, default_subjects
 from conformance.engine import Session
 from conformance.report.terminal import render, write_failure
-from conformance.subject import Subject, subjects_from_target
+from conformance.subject import Subject, examine, subjects_from_target
 from conformance.target import TargetError
 from conformance.verdict import Report, Result, Verdict
 from kvproto.clause import REGISTRY
@@ -45,20 +45,21 @@ class Suite:
                 for text in targets
                 for subject in subjects_from_target(text, directory=directory)
             ]
-            self.source = "--cache"
+            self.source = "caches given by --cache"
             if not targets:
                 self.subjects = configured_subjects(directory)
-                self.source = "[[tool.kvproto.cache]] in pyproject.toml"
+                self.source = "caches given by [[tool.kvproto.cache]] in pyproject.toml"
             if not self.subjects:
                 self.subjects = default_subjects()
                 self.source = "no --cache was given: these are the reference implementations"
-            # Duplicates would be told apart by nothing.
+            for subject in self.subjects:
+                examine(subject)  # what cannot be tested at all ends the run here
             self.names = _unique([subject.target for subject in self.subjects])
         except TargetError as error:
             raise pytest.UsageError(f"kvproto: {error}") from None
         self._sessions: dict[str, Session] = {}
-        self.collected: set[tuple[str, str]] = set()
         self.results: dict[str, dict[str, Result]] = {name: {} for name in self.names}
+        self.heads: dict[str, dict[str, Any]] = {}
 
     def parameters(self) -> list[Any]:
         """Subject and clause of every test, in the order of the spec."""
@@ -72,15 +73,12 @@ class Suite:
     def session(self, name: str) -> Session:
         if name not in self._sessions:
             subject = self.subjects[self.names.index(name)]
-            try:
-                self._sessions[name] = Session(
-                    subject,
-                    effort=self.options.effort,
-                    seed=self.options.seed,
-                    strict=self.options.strict,
-                )
-            except TargetError as error:
-                raise pytest.UsageError(f"kvproto: {error}") from None
+            self._sessions[name] = Session(
+                subject,
+                effort=self.options.effort,
+                seed=self.options.seed,
+                strict=self.options.strict,
+            )
         return self._sessions[name]
 
     def run(self, name: str, clause: str, record: Any) -> None:
@@ -100,11 +98,6 @@ class Suite:
 
     # -- hooks --------------------------------------------------------------------------------
 
-    def pytest_report_header(self) -> str:
-        return f"kvproto: {self.source}; effort {self.options.effort}" + (
-            f", seed {self.options.seed}" if self.options.seed else ""
-        )
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Gather results on the controller, whichever process found them."""
         if report.when != "call" or hasattr(self.config, "workerinput"):
@@ -114,16 +107,15 @@ class Suite:
                 data = json.loads(str(value))
                 result = Result.from_json(data["result"])
                 self.results.setdefault(data["subject"], {})[result.clause] = result
-                self._heads = {**getattr(self, "_heads", {}), data["subject"]: data["head"]}
+                self.heads[data["subject"]] = data["head"]
 
     def reports(self) -> list[Report]:
         """A report for each subject that was run."""
         reports = []
-        heads = getattr(self, "_heads", {})
         for name, results in self.results.items():
             if not results:
                 continue
-            head = heads[name]
+            head = self.heads[name]
             order = list(REGISTRY)
             reports.append(
                 Report(
@@ -155,6 +147,8 @@ class Suite:
         if not reports:
             return
         terminalreporter.section("kvproto", sep="=")
+        seed = f", seed {self.options.seed}" if self.options.seed else ""
+        terminalreporter.write_line(f"{self.source}; effort {self.options.effort}{seed}")
         width = min(terminalreporter._tw.fullwidth, 100)
         for line in render(reports, width=width, failures=False).splitlines():
             terminalreporter.write_line(line)

@@ -228,6 +228,11 @@ def examine(subject: Subject) -> Profile:
         raise TargetError(
             f"{subject.target}: the factory raises {type(error).__name__}: {error}"
         ) from error
+    if isinstance(cache, (list, tuple)):
+        raise TargetError(
+            f"{subject.target}: makes a {type(cache).__name__} of {len(cache)}, not one cache. "
+            "Name a function that returns the cache of one layer."
+        )
     found = capabilities(cache)
     if not found.members & {"offset", "state", "make_mask", "update_and_fetch", "__getitem__"}:
         raise TargetError(
@@ -297,9 +302,11 @@ def _infer_shapes(claims: Claims, declared: _Declared, found: Capabilities) -> C
 
 
 class _Declared:
-    """Constructor arguments and attributes of a fresh cache, read without running properties."""
+    """Constructor arguments and attributes of a fresh cache. Of properties only those that are
+    named here are run: a read-only ``window`` declares as much as an attribute does."""
 
     def __init__(self, cache: Any, arguments: Mapping[str, Any]) -> None:
+        self._cache = cache
         self._values: dict[str, Any] = {}
         for cls in reversed(type(cache).__mro__):
             self._values.update(vars(cls))
@@ -313,6 +320,11 @@ class _Declared:
         """The first of these names that is an int of at least ``least``, and the name."""
         for name in names:
             value = self._values.get(name)
+            if isinstance(value, property):
+                try:
+                    value = getattr(self._cache, name)
+                except Exception:
+                    continue
             if isinstance(value, int) and not isinstance(value, bool) and value >= least:
                 return value, name
         return None, ""

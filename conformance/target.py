@@ -54,6 +54,8 @@ class Target:
         top = self.name.partition(".")[0]
         if self.is_path:
             path = Path(self.module)
+            if not path.stem.isidentifier():
+                return ["import runpy", f"{top} = runpy.run_path({self.module!r})[{top!r}]"]
             return [
                 "import sys",
                 f"sys.path.insert(0, {path.parent.as_posix()!r})",
@@ -153,7 +155,7 @@ def _load_dotted(target: Target, directory: Path) -> ModuleType:
         if target.module != missing and not target.module.startswith(f"{missing}."):
             raise  # the module exists, and something that it imports does not
         if target.module == missing and "." in target.module:
-            advice = f"the package {target.module.rpartition('.')[0]!r} has no such module"
+            advice = f"the package {target.module.rpartition('.')[0]!r} has no such module."
         else:
             advice = f"is {missing!r} installed in this environment ({sys.prefix})?"
         raise TargetError(
@@ -166,11 +168,12 @@ def _load_path(target: Target, directory: Path) -> ModuleType:
     path = (directory / target.module).resolve()
     if not path.is_file():
         raise TargetError(f"{target.text!r}: no file {target.module!r} below {os.curdir!r}.")
-    known = sys.modules.get(path.stem)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
     # Under its own name, so that pickling finds its classes; not over another module of that name.
-    name = path.stem if known is None else f"{path.stem}_at_{abs(hash(str(path)))}"
+    name = path.stem
+    while (known := sys.modules.get(name)) is not None:
+        if getattr(known, "__file__", None) == str(path):
+            return known
+        name += "_"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -226,7 +229,8 @@ def make_factory(target: Target, found: Any) -> Callable[[], Any]:
         TargetError: the object cannot be called, or calling it raises; the message gives the
             signature and an example.
     """
-    if not callable(found) or (not isinstance(found, type) and not inspect.isroutine(found)):
+    is_cache = not isinstance(found, type) and hasattr(found, "update_and_fetch")
+    if not callable(found) or is_cache:
         raise TargetError(
             f"{target.text!r} is an object of class {type(found).__name__}, not a class or a "
             "function. Every test needs a fresh cache: name the class, or a function that "

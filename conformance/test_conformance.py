@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kvproto.pytest_plugin import suite_of
+from _kvproto_pytest import suite_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

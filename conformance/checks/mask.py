@@ -14,7 +14,7 @@ from conformance.strategies import Shape
 from conformance.subject import Profile
 from conformance.tags import to_numpy
 from conformance.trace import Ask, Operation, Run, Step, mask_call, plain
-from kvproto.visibility import Lossy, SlidingWindow
+from kvproto.visibility import Lossy, Sinks, SlidingWindow
 
 FITS = ("UPD-1", "UPD-2", "MASK-1", "MASK-2")
 
@@ -39,27 +39,26 @@ def steps_of(ctx: Context, shape: Shape, test: Callable[[Step], None]) -> None:
 
 @check("MASK-1", needs=("UPD-1",), skip=without_mask)
 def answers_the_common_form(ctx: Context) -> None:
+    visibility = ctx.profile.claims.visibility
+
     def on_empty(ask: Ask) -> None:
         run = ctx.run()
         run.call(f"mask = {mask_call(ask)}", lambda: run.ask_mask(ask))
 
+    # A window that the cache can serve; beside sinks only its own means anything.
+    window = min(2, getattr(visibility, "window", 2))
+    if visibility.narrowed(window) is None:
+        window = visibility.window if isinstance(visibility, Sinks) else window
     ctx.for_each(
         [
-            Ask(n, window, as_array)
+            Ask(n, asked, array)
             for n in (1, 3)
-            for window in (None, 2)
-            for as_array in (False, True)
-        ]
-        if not _sinks_window(ctx)
-        else [Ask(n, None, as_array) for n in (1, 3) for as_array in (False, True)],
+            for asked in (None, window)
+            for array in (False, True)
+        ],
         on_empty,
     )
     steps_of(ctx, Shape(), lambda step: None)
-
-
-def _sinks_window(ctx: Context) -> bool:
-    """Whether a window other than its own means nothing to this cache."""
-    return ctx.profile.claims.visibility.narrowed(2) is None
 
 
 @check("MASK-2", needs=("UPD-1", "UPD-2", "MASK-1"), skip=without_mask)

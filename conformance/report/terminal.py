@@ -98,9 +98,13 @@ def write_subject(report: Report, console: Console, width: int) -> None:
         for result in results:
             character, style = mark(result)
             text.append(character, style)
-        text.pad_right(28 - len(text.plain))
-        text.append(_cut(_told(results), width - len(text.plain)))
+        text.pad_right(max(_COLUMN - len(text.plain), 2))
+        told = textwrap.wrap(_told(results), width - _COLUMN) or [""]
+        text.append(told[0])
+        text.rstrip()
         console.print(text, soft_wrap=True)
+        for line in told[1:]:
+            _line(console, " " * _COLUMN + line)
     hazards = [r for r in report.results if r.verdict is Verdict.FAIL]
     hazards = [r for r in hazards if not r.breaks(strict=report.strict)]
     if hazards:
@@ -110,6 +114,10 @@ def write_subject(report: Report, console: Console, width: int) -> None:
         _wrapped(console, text_of, width, f"    {result.clause:<8}  ")
     _line(console, f"  {_VERDICTS[_kind(report)]}", "bold green" if report.conforms else "bold red")
     _wrapped(console, summary(report), width, "  ")
+
+
+_COLUMN = 31
+"""Where the words begin that stand beside the marks of a contract."""
 
 
 def _told(results: Sequence[Result]) -> str:

@@ -1,8 +1,9 @@
 """The pytest plugin: ``pytest --pyargs conformance --cache mypkg.caches:MyCache``.
 
-It is loaded by every pytest run in the environment, so it imports pytest only; the suite is
-imported when a run collects it. The name of its entry point is this module's path, so that
-``-p kvproto.pytest_plugin`` (needed with PYTEST_DISABLE_PLUGIN_AUTOLOAD) is harmless otherwise.
+Every pytest run in the environment loads it, so it imports pytest only (it stands outside the
+packages, whose ``__init__`` would be run first), and the suite when a run collects it. The name of
+its entry point is this module's, so that ``-p _kvproto_pytest`` (needed with
+PYTEST_DISABLE_PLUGIN_AUTOLOAD) is harmless otherwise.
 """
 
 from __future__ import annotations
