@@ -122,7 +122,7 @@ def _check(options: argparse.Namespace) -> int:
         repro=options.repro,
     )
     subjects = _subjects(options, Path.cwd())
-    clauses = [REGISTRY[name].id for name in options.clause or REGISTRY]
+    clauses = [_known(name) for name in options.clause or REGISTRY]
     console = Console(highlight=False)
     reports = []
     shows = not options.quiet and console.is_terminal
@@ -175,14 +175,19 @@ def save(reports: Sequence[Report], options: Options) -> None:
                     path.write_text(result.program, encoding="utf-8")
 
 
-def _explain(options: argparse.Namespace) -> int:
-    wanted = options.clause.upper()
-    if wanted not in REGISTRY:
-        known = [name for name in REGISTRY if name.startswith(wanted.partition("-")[0])]
+def _known(name: str) -> str:
+    """The id of a clause, written in any case."""
+    if name.upper() not in REGISTRY:
+        known = [each for each in REGISTRY if each.startswith(name.upper().partition("-")[0])]
         raise TargetError(
-            f"there is no clause {options.clause!r}"
+            f"there is no clause {name!r}"
             + (f"; there are {', '.join(known)}." if known else "; `kvproto list` shows all.")
         )
+    return name.upper()
+
+
+def _explain(options: argparse.Namespace) -> int:
+    wanted = _known(options.clause)
     clause = REGISTRY[wanted]
     contract = REGISTRY.contract_of(wanted)
     console = Console(highlight=False)

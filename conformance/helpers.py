@@ -39,8 +39,8 @@ def seen(mask: Any, keys: Any, N: int, query: int, b: int = 0) -> list[int]:
         mask = mx.arange(L) <= mx.arange(L - N, L)[:, None]
     elif mask.dtype != mx.bool_:
         mask = mask == 0
-    shown: Any = mx.broadcast_to(mask, (keys.shape[0], 1, N, L))[b, 0, query].tolist()
-    return sorted(n for n, m in zip(numbers(keys, b), shown, strict=True) if m)
+    shown = mx.broadcast_to(mask, (keys.shape[0], 1, N, L))[b, 0, query]
+    return sorted(n for n, m in zip(numbers(keys, b), list(shown), strict=True) if m)
 
 
 def dequantized(rows: Any, cache: Any) -> mx.array:

@@ -48,14 +48,19 @@ def ranges(ids: Iterable[int]) -> str:
     return ", ".join(parts) if parts else "none"
 
 
-def _source(function: Callable[..., object]) -> str:
-    """A helper's code without annotations."""
+def _source(function: Callable[..., object], defaults: Sequence[str] = (), name: str = "") -> str:
+    """A helper's code without annotations, under another name and with defaults if given."""
     tree = ast.parse(inspect.getsource(function))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None
             for argument in node.args.args:
                 argument.annotation = None
+    outer = tree.body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.name = name or outer.name
+    if defaults:
+        outer.args.defaults = [ast.parse(text, mode="eval").body for text in defaults]
     return ast.unparse(tree)
 
 
@@ -73,9 +78,8 @@ def render(
     body = folded(body)
     text = "\n".join(body)
     if "tokens(" in text:
-        sizes = f"{dims.batch}, {dims.heads}, {dims.key_dim}, {dims.value_dim}, mx.{dims.dtype}"
-        lines += ["", _source(helpers.make_tokens)]
-        lines += ["", "def tokens(ids):", f"    return make_tokens(ids, {sizes})"]
+        sizes = (dims.batch, dims.heads, dims.key_dim, dims.value_dim, f"mx.{dims.dtype}")
+        lines += ["", _source(helpers.make_tokens, [str(size) for size in sizes], "tokens")]
     used = set(re.findall(r"\b(\w+)\(", text))
     used |= {"numbers"} if "seen" in used else set()
     for helper in HELPERS:

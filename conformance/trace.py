@@ -616,8 +616,8 @@ def seen_violation(step: Step, row: int, query: int, expected: Sequence[int]) ->
     else:
         keys = "keys"
     code = [
-        f"seen = seen(mask, {keys}, {step.ask.count}, {query}, {row})",
-        f"assert seen == {list(expected)}, seen",
+        f"got = seen(mask, {keys}, {step.ask.count}, {query}{f', {row}' if row else ''})",
+        f"assert got == {list(expected)}, got",
     ]
     run.fail(
         f"{where}{row_text}, at position {position}, sees other tokens than "

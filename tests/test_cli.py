@@ -31,6 +31,7 @@ def test_explain_says_why_and_links_the_issues(capsys):
         (["explain", "MASK-99"], "there are MASK-1"),
         (["explain", "NOPE"], "kvproto list"),
         (["check", "nothing"], "has no colon"),
+        (["check", "reference_impl:KVCache", "--clause", "POS-99"], "there are POS-1"),
         (["check", "reference_impl:KVCache", "--claim", "visibility"], "NAME=VALUE"),
         (["check", "--claim", "visibility=full"], "needs a target"),
     ],

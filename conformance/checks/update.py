@@ -203,8 +203,8 @@ def chunks_do_not_matter(ctx: Context) -> None:
                             expected=f"tokens {ranges(expected)}, as one by one",
                             observed=f"tokens {ranges(got)}",
                             code=[
-                                f"seen = seen(mask, keys, {step.ask.count}, {query}, {row})",
-                                f"assert seen == {expected}, seen",
+                                f"got = seen(mask, keys, {step.ask.count}, {query}, {row})",
+                                f"assert got == {expected}, got",
                             ],
                             step=step,
                         )
@@ -319,14 +319,12 @@ def _bad_append(run: Run, sizes: Dims, surplus: int) -> tuple[str, Callable[[], 
         )
 
     arguments = f"{sizes.batch}, {sizes.heads}, {sizes.key_dim}, {sizes.value_dim}"
-    line = f"make_tokens({ids}, {arguments}, mx.{sizes.dtype})"
+    line = f"tokens({ids}, {arguments})"
     keys, values = made(ids)
     if surplus:
         other = [*ids, first + 2] if surplus > 0 else ids[:1]
         values = made(other)[1]
-        line = f"make_tokens({ids}, {arguments}, mx.{sizes.dtype})[0], " + (
-            f"make_tokens({other}, {arguments}, mx.{sizes.dtype})[1]"
-        )
+        line = f"tokens({ids}, {arguments})[0], tokens({other}, {arguments})[1]"
     else:
         line = f"*{line}"
 

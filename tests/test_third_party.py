@@ -1,0 +1,186 @@
+"""Verdicts on classes that nobody here wrote, and on the releases that fixed a fault."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance import check
+
+pytestmark = pytest.mark.network
+
+MLX_LM = "mlx_lm.models.cache"
+SGLANG = "sglang/srt/hardware_backend/mlx/kv_cache/attention_kv_cache.py"
+
+needs_mlx_lm_032 = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="mlx-lm 0.32 needs Python 3.11"
+)
+
+
+def failures(results, level):
+    return {r["clause"] for r in results if r["verdict"] == "fail" and r["level"] == level}
+
+
+def judge(target, tmp_path, *, path=None, directory=None, strict=False):
+    """The results of `kvproto check` in a process of its own, which sees a release first."""
+    out = tmp_path / "results.json"
+    command = "import sys; from conformance.cli import main; sys.exit(main())"
+    arguments = ["check", target, "--quiet", "--json", str(out)] + ["--strict"] * strict
+    ran = subprocess.run(
+        [sys.executable, "-c", command, *arguments],
+        env=os.environ | ({"PYTHONPATH": str(path)} if path else {}),
+        cwd=directory or tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert out.is_file(), ran.stderr
+    (subject,) = json.loads(out.read_text())["subjects"]
+    assert subject["complete"]
+    assert not [r for r in subject["results"] if r["verdict"] == "error"]
+    assert (ran.returncode == 0) is subject["conforms"]
+    return subject["results"]
+
+
+def programs_reproduce(results, tmp_path, path=None, directory=None):
+    """Every printed program fails by itself, with the suite out of reach."""
+    for result in results:
+        if result["verdict"] == "fail":
+            program = tmp_path / f"{result['clause']}.py"
+            program.write_text(result["program"])
+            assert "conformance" not in result["program"]
+            ran = subprocess.run(
+                [sys.executable, program],
+                env=os.environ | ({"PYTHONPATH": str(path)} if path else {}),
+                cwd=directory or tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert ran.returncode == 1, result["program"]
+            assert "NameError" not in ran.stderr, ran.stderr
+
+
+@needs_mlx_lm_032
+def test_mlx_lm_kvcache_passes_every_must(tmp_path):
+    results = judge(f"{MLX_LM}:KVCache", tmp_path)
+    assert failures(results, "MUST") == set()
+    # P37, P51, P36 of its known faults, offset moved by a failed call, growth by a fixed step.
+    assert failures(results, "SHOULD") == {
+        *("MASK-9", "MASK-11", "MASK-13", "READ-4", "STATE-6"),
+        *("UPD-6", "UPD-8", "UPD-10", "UPD-11", "UPD-15"),
+    }
+    said = next(r["message"] for r in results if r["clause"] == "UPD-6")
+    assert "a batch of 1 instead of 3" in said
+    assert "fewer values than keys" in said
+    programs_reproduce(results, tmp_path)
+
+
+@needs_mlx_lm_032
+def test_strict_makes_its_hazards_decide():
+    report = check(f"{MLX_LM}:KVCache", effort="quick", strict=True)
+    assert not report.conforms
+    assert {r.clause for r in report.broken} >= {"UPD-6", "UPD-8", "UPD-10", "STATE-6"}
+
+
+@needs_mlx_lm_032
+def test_mlx_lm_rotating_cache_shows_its_window(tmp_path):
+    results = judge(f"{MLX_LM}:RotatingKVCache(max_size=8)", tmp_path)
+    # to_quantized is there and raises (ml-explore/mlx-lm#1573).
+    assert failures(results, "MUST") == {"REF-1"}
+    programs_reproduce(results, tmp_path)
+
+
+@needs_mlx_lm_032
+def test_mlx_lm_rotating_cache_hides_its_sinks(tmp_path):
+    """Kept tokens are hidden from the later queries of a multi-token step."""
+    results = judge(f"{MLX_LM}:RotatingKVCache(max_size=8, keep=2)", tmp_path)
+    assert failures(results, "MUST") == {"REF-1", "MASK-3", "UPD-3"}
+    programs_reproduce(results, tmp_path)
+
+
+@needs_mlx_lm_032
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("BatchKVCache([1, 0])", set()),
+        ("BatchRotatingKVCache(8, [1, 0])", {"REF-1"}),
+        ("QuantizedKVCache(group_size=32, bits=8)", set()),
+        ("ChunkedKVCache(8)", set()),
+        # trim lowers offset and leaves the rows (ml-explore/mlx-lm#1494).
+        ("ConcatenateKVCache()", {"POS-6", "READ-1", "READ-2"}),
+        ("ArraysCache(2)", set()),
+        ("CacheList()", set()),
+    ],
+)
+def test_other_classes_of_mlx_lm(call, expected):
+    report = check(f"{MLX_LM}:{call}", effort="quick")
+    assert {r.clause for r in report.broken} == expected, str(report)
+
+
+def test_mlx_lm_0_28_0_ignores_windows(tmp_path, release):
+    """ml-explore/mlx-lm#487 and #843; neither is found in 0.32.2 by the tests above."""
+    path = release("mlx-lm", "0.28.0")
+    results = judge(f"{MLX_LM}:RotatingKVCache(max_size=8)", tmp_path, path=path)
+    assert "MASK-2" in failures(results, "MUST")
+    programs_reproduce(results, tmp_path, path)
+    results = judge(f"{MLX_LM}:KVCache()", tmp_path, path=path)
+    # For N > 1 it answers "causal" whatever the window; and its empty state raises.
+    assert failures(results, "MUST") == {"MASK-4", "MASK-6", "STATE-1"}
+    programs_reproduce(results, tmp_path, path)
+
+
+@pytest.fixture
+def sglang(release):
+    pytest.importorskip("mlx_lm")
+    return release("sglang", "0.5.23")
+
+
+def test_sglang_offset_cache_passes_every_data_free_clause(tmp_path, sglang):
+    results = judge(f"{SGLANG}:AttentionOffsetCache", tmp_path, directory=sglang)
+    assert failures(results, "MUST") == set()
+    free = {r["clause"]: r["verdict"] for r in results if r["clause"].startswith("FREE-")}
+    assert set(free.values()) == {"pass"}
+    assert failures(results, "SHOULD") == {"MASK-11"}
+
+
+@pytest.mark.parametrize(
+    "call", ["ContiguousAttentionKVCache()", "ContiguousAttentionKVCache(None, None, 4)"]
+)
+def test_sglang_contiguous_cache_needs_equal_head_dims(tmp_path, sglang, call):
+    results = judge(f"{SGLANG}:{call}", tmp_path, directory=sglang)
+    assert failures(results, "MUST") == {"UPD-5"}
+    said = next(r["message"] for r in results if r["clause"] == "UPD-5")
+    assert "head dim 8 (values 12)" in said
+    assert next(r["verdict"] for r in results if r["clause"] == "UPD-14") == "pass"
+    programs_reproduce(results, tmp_path, directory=sglang)
+
+
+def test_sglang_windowed_cache_may_refuse_full_context(tmp_path, sglang):
+    results = judge(f"{SGLANG}:WindowedAttentionKVCache(8)", tmp_path, directory=sglang)
+    assert failures(results, "MUST") == {"UPD-5"}
+    verdict = {r["clause"]: r["verdict"] for r in results}
+    for clause in ("MASK-1", "MASK-2", "MASK-3", "MASK-4", "MASK-5", "MASK-6", "MASK-7", "UPD-14"):
+        assert verdict[clause] == "pass", clause
+
+
+def test_narrowing_on_sglangs_real_class(sglang: Path):
+    """The error that this project began with: found out before the call."""
+    from kvproto import is_data_free, is_storage_backed
+
+    spec = importlib.util.spec_from_file_location("attention_kv_cache", sglang / SGLANG)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shim = module.AttentionOffsetCache(3)
+    assert is_data_free(shim)
+    assert not is_storage_backed(shim)
+    empty = module.ContiguousAttentionKVCache()
+    assert empty.state == shim.state == ()
+    assert is_storage_backed(empty)
+    assert not is_data_free(empty)
