@@ -34,6 +34,11 @@ EXAMPLES = {"quick": 15, "default": 60, "deep": 500}
 SHRINK_SECONDS = 6.0
 """After this long, the smallest counterexample found so far is taken."""
 
+
+class NotApplicable(Exception):
+    """A check found out that its clause does not apply; says why."""
+
+
 Skip = Callable[[Profile], "str | None"]
 """Says why a clause does not apply to a subject; None if it does."""
 
@@ -88,12 +93,17 @@ def check(
 class Context:
     """What a check has to work with."""
 
-    def __init__(self, profile: Profile, clause: str, examples: int, seed_text: str) -> None:
-        self.profile = profile
+    def __init__(self, session: Session, clause: str, examples: int, seed_text: str) -> None:
+        self.session = session
+        self.profile = session.profile
         self.clause = clause
         self.examples = examples
         self.tried = 0
         self._seed = zlib.crc32(f"{clause} {seed_text}".encode())
+
+    def works(self, *clauses: str) -> bool:
+        """Whether one of these clauses passes, so that traces may use what it is about."""
+        return any(self.session.result(clause).verdict is Verdict.PASS for clause in clauses)
 
     def run(self, dims: Dims | None = None, *, masks: bool = True) -> Run:
         """A run on a fresh cache; without masks it only appends."""
@@ -260,7 +270,7 @@ class Session:
         for need in entry.needs:
             if self.result(need).verdict in BLOCKING:
                 return Result(clause, Verdict.BLOCKED, f"builds on {need}", test=entry.name)
-        context = Context(self.profile, clause, EXAMPLES[self.effort], self.seed)
+        context = Context(self, clause, EXAMPLES[self.effort], self.seed)
         try:
             entry.function(context)
         except Violation as violation:
@@ -273,6 +283,8 @@ class Session:
                 self._program(clause, violation),
                 violation.operations,
             )
+        except NotApplicable as reason:
+            result = Result(clause, Verdict.SKIP, str(reason))
         except Exception as error:
             frames = "".join(traceback.format_exception(error))
             result = Result(clause, Verdict.ERROR, f"the suite raised: {error!r}\n{frames}")
@@ -324,6 +336,12 @@ NOT_CLAIMED = {
     "state": "has no state",
     "data-free": "is not data-free",
     "read-back": "has neither keys_and_values nor keys and values",
+    "restore": "has no from_state, and its state cannot be assigned",
+    "copying": "does not store (data-free, or no update_and_fetch)",
+    "trim": "has neither is_trimmable nor trim",
+    "measure": "has none of size, empty and nbytes",
+    "window": "declares no window, sinks or chunk",
+    "quantize": "has neither bits nor to_quantized",
 }
 
 

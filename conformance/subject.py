@@ -110,6 +110,8 @@ class Subject:
     call: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Constructor arguments by parameter name; claims may be read from them."""
+    constructor: Callable[..., Any] | None = None
+    """What is called with them; lets a check construct the class with other arguments."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class Profile:
     claims: Claims
     """What the tests may use: the declared claims, less what the cache refuses cleanly."""
     declared: Claims
+    restores: bool = False
+    """Whether it can be restored: from_state, or a state that can be assigned."""
 
     @property
     def contracts(self) -> tuple[str, ...]:
@@ -133,8 +137,21 @@ class Profile:
             names.append("mask")
         if self.capabilities.storage_backed:
             names.append("update")
+        stores = self.capabilities.storage_backed
         if "state" in has:
             names.append("state")
+        if stores and self.restores:
+            names.append("restore")
+        if stores:
+            names.append("copying")
+        if stores and has & {"is_trimmable", "trim"}:
+            names.append("trim")
+        if stores and has & {"size", "empty", "nbytes"}:
+            names.append("measure")
+        if stores and isinstance(self.claims.visibility, (SlidingWindow, Sinks, Chunk)):
+            names.append("window")
+        if stores and has & {"bits", "to_quantized"}:
+            names.append("quantize")
         if self.capabilities.data_free:
             names.append("data-free")
         if "keys_and_values" in has or {"keys", "values"} <= has:
@@ -184,6 +201,7 @@ def subjects_from_target(
             imports=tuple(parsed.imports),
             call=parsed.call,
             arguments=_bound_arguments(found, parsed.arguments or (), parsed.keywords),
+            constructor=found,
         )
     ]
 
@@ -242,7 +260,15 @@ def examine(subject: Subject) -> Profile:
         )
     claims = infer(cache, found, subject.arguments)
     claims = apply_overrides(claims, subject.claims, "claimed")
-    return Profile(subject, found, claims, declared=claims)
+    restores = "from_state" in found.members or _has_settable_state(cache)
+    return Profile(subject, found, claims, declared=claims, restores=restores)
+
+
+def _has_settable_state(cache: Any) -> bool:
+    stored = inspect.getattr_static(cache, "state", None)
+    if isinstance(stored, property):
+        return stored.fset is not None
+    return stored is not None and not inspect.isroutine(stored)
 
 
 def infer(cache: Any, found: Capabilities, arguments: Mapping[str, Any]) -> Claims:

@@ -296,6 +296,8 @@ class Run:
         """Ask for the mask of the next tokens, then append them, as every model does."""
         start = self.log.length
         self.operations.append({"op": "step", **vars(ask)})
+        if "maybe_trim_front" in self.profile.capabilities.members:
+            self.call("cache.maybe_trim_front()", lambda: self.cache.maybe_trim_front())
         mask, refused = self.mask(ask) if self.asks_masks else (None, None)
         keys, values = self.append(ask.count)
         step = Step(

@@ -1,5 +1,33 @@
 """The checks: one module a contract, one function a clause. Importing this registers them."""
 
-from conformance.checks import datafree, mask, position, readback, refuse, state, update
+from conformance.checks import (
+    copying,
+    datafree,
+    mask,
+    measure,
+    position,
+    quantize,
+    readback,
+    refuse,
+    restore,
+    state,
+    trim,
+    update,
+    window,
+)
 
-__all__ = ["datafree", "mask", "position", "readback", "refuse", "state", "update"]
+__all__ = [
+    "copying",
+    "datafree",
+    "mask",
+    "measure",
+    "position",
+    "quantize",
+    "readback",
+    "refuse",
+    "restore",
+    "state",
+    "trim",
+    "update",
+    "window",
+]

@@ -5,8 +5,28 @@ from kvproto.contracts import position
 from kvproto.contracts import mask
 from kvproto.contracts import update
 from kvproto.contracts import state
+from kvproto.contracts import restore
+from kvproto.contracts import copying
+from kvproto.contracts import trim
+from kvproto.contracts import measure
+from kvproto.contracts import window
+from kvproto.contracts import quantize
 from kvproto.contracts import datafree
 from kvproto.contracts import refuse
 from kvproto.contracts import readback
 
-__all__ = ["datafree", "mask", "position", "readback", "refuse", "state", "update"]
+__all__ = [
+    "copying",
+    "datafree",
+    "mask",
+    "measure",
+    "position",
+    "quantize",
+    "readback",
+    "refuse",
+    "restore",
+    "state",
+    "trim",
+    "update",
+    "window",
+]
