@@ -341,6 +341,7 @@ NOT_CLAIMED = {
     "trim": "has neither is_trimmable nor trim",
     "measure": "has none of size, empty and nbytes",
     "window": "declares no window, sinks or chunk",
+    "batch": "has no merge, and is no batch",
     "quantize": "has neither bits nor to_quantized",
 }
 

@@ -152,6 +152,8 @@ class Profile:
             names.append("window")
         if stores and has & {"bits", "to_quantized"}:
             names.append("quantize")
+        if stores and has & {"merge", "filter", "extract"}:
+            names.append("batch")
         if self.capabilities.data_free:
             names.append("data-free")
         if "keys_and_values" in has or {"keys", "values"} <= has:

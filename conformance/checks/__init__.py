@@ -1,6 +1,7 @@
 """The checks: one module a contract, one function a clause. Importing this registers them."""
 
 from conformance.checks import (
+    batch,
     copying,
     datafree,
     mask,
@@ -17,6 +18,7 @@ from conformance.checks import (
 )
 
 __all__ = [
+    "batch",
     "copying",
     "datafree",
     "mask",

@@ -11,11 +11,13 @@ from kvproto.contracts import trim
 from kvproto.contracts import measure
 from kvproto.contracts import window
 from kvproto.contracts import quantize
+from kvproto.contracts import batch
 from kvproto.contracts import datafree
 from kvproto.contracts import refuse
 from kvproto.contracts import readback
 
 __all__ = [
+    "batch",
     "copying",
     "datafree",
     "mask",
