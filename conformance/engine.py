@@ -342,6 +342,9 @@ NOT_CLAIMED = {
     "measure": "has none of size, empty and nbytes",
     "window": "declares no window, sinks or chunk",
     "batch": "has no merge, and is no batch",
+    "recurrent": "has no slots (no __getitem__ with lengths or advance)",
+    "composite": "has no caches",
+    "decode": "has none of write_token, get_kv and reset",
     "quantize": "has neither bits nor to_quantized",
 }
 

@@ -154,10 +154,16 @@ class Profile:
             names.append("quantize")
         if stores and has & {"merge", "filter", "extract"}:
             names.append("batch")
+        if "__getitem__" in has and has & {"lengths", "advance"}:
+            names.append("recurrent")
+        if "caches" in has:
+            names.append("composite")
         if self.capabilities.data_free:
             names.append("data-free")
         if "keys_and_values" in has or {"keys", "values"} <= has:
             names.append("read-back")
+        if stores and has & {"write_token", "get_kv", "reset"}:
+            names.append("decode")
         names.append("refuse")
         return tuple(names)
 

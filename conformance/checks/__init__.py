@@ -2,13 +2,16 @@
 
 from conformance.checks import (
     batch,
+    composite,
     copying,
     datafree,
+    decode,
     mask,
     measure,
     position,
     quantize,
     readback,
+    recurrent,
     refuse,
     restore,
     state,
@@ -19,13 +22,16 @@ from conformance.checks import (
 
 __all__ = [
     "batch",
+    "composite",
     "copying",
     "datafree",
+    "decode",
     "mask",
     "measure",
     "position",
     "quantize",
     "readback",
+    "recurrent",
     "refuse",
     "restore",
     "state",

@@ -12,19 +12,25 @@ from kvproto.contracts import measure
 from kvproto.contracts import window
 from kvproto.contracts import quantize
 from kvproto.contracts import batch
+from kvproto.contracts import recurrent
+from kvproto.contracts import composite
 from kvproto.contracts import datafree
 from kvproto.contracts import refuse
 from kvproto.contracts import readback
+from kvproto.contracts import decode
 
 __all__ = [
     "batch",
+    "composite",
     "copying",
     "datafree",
+    "decode",
     "mask",
     "measure",
     "position",
     "quantize",
     "readback",
+    "recurrent",
     "refuse",
     "restore",
     "state",

@@ -1,0 +1,74 @@
+"""The decode path: write one token, read back a window, reuse the buffers."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from kvproto.clause import REGISTRY, Clause, Level
+
+KV = TypeVar("KV")
+
+
+class Decodes(Protocol[KV]):
+    """A cache that an engine drives token by token, outside the model's own attention."""
+
+    def write_token(self, k: KV, v: KV, /) -> None:
+        """Append one token, ``(B, n_kv_heads, 1, D)``, without reading anything back."""
+        ...
+
+    def get_kv(self, window: int | None = ..., /) -> tuple[KV, KV]:
+        """The last ``min(offset, window)`` tokens in temporal order; all retained without one."""
+        ...
+
+    def reset(self) -> None:
+        """Begin anew; buffers may be kept."""
+        ...
+
+
+WRAPPER = "sglang: MLXAttentionWrapper (write_token, then get_kv(window), for every request)"
+POOL = "sglang: _acquire_cache (recycled caches are reset)"
+
+CONTRACT = REGISTRY.register(
+    "decode",
+    "Decode path",
+    "`write_token` and `get_kv` split an update into its halves; `reset` begins anew.",
+    (
+        Clause(
+            "DEC-1",
+            Level.MUST,
+            "append one token by write_token exactly as an update of one token does, on a new "
+            "cache too, and across growth.",
+            "The token at the capacity boundary is lost, or written past the buffer.",
+            (WRAPPER,),
+            ("sgl-project/sglang#29271",),
+        ),
+        Clause(
+            "DEC-2",
+            Level.MUST,
+            "give by get_kv(w) the last min(offset, w) retained tokens in temporal order, and by "
+            "get_kv() all retained ones.",
+            "Right-padded batches of requests are attended with masks that count from the end.",
+            (WRAPPER,),
+        ),
+        Clause(
+            "DEC-3",
+            Level.MUST,
+            "be, after reset(), indistinguishable from a new cache; another dtype or shape is "
+            "honoured or refused, never cast or broadcast.",
+            "Rows, positions or the dtype of the earlier request stay behind.",
+            (POOL,),
+        ),
+        Clause(
+            "DEC-4",
+            Level.SHOULD,
+            "reject a capacity below 1, and grow from any capacity of at least 1.",
+            "Doubling a capacity of 0 never ends.",
+        ),
+        Clause(
+            "DEC-6",
+            Level.SHOULD,
+            "refuse get_kv of a window below 1 with ValueError.",
+            "A window of 0 attends to nothing; softmax over nothing is NaN.",
+        ),
+    ),
+)
