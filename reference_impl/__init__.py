@@ -3,8 +3,25 @@
 The classes inherit nothing from the spec; they meet its protocols by their shape alone.
 """
 
+from reference_impl.batch import BatchKVCache
+from reference_impl.batch_window import BatchSlidingWindowKVCache
+from reference_impl.chunk import ChunkedKVCache
+from reference_impl.composite import CompositeCache, register_child
 from reference_impl.datafree import OffsetCache
 from reference_impl.full import KVCache
+from reference_impl.quantized import QuantizedKVCache
+from reference_impl.recurrent import RecurrentCache
 from reference_impl.window import SlidingWindowKVCache
 
-__all__ = ["KVCache", "OffsetCache", "SlidingWindowKVCache"]
+__all__ = [
+    "BatchKVCache",
+    "BatchSlidingWindowKVCache",
+    "ChunkedKVCache",
+    "CompositeCache",
+    "KVCache",
+    "OffsetCache",
+    "QuantizedKVCache",
+    "RecurrentCache",
+    "SlidingWindowKVCache",
+    "register_child",
+]

@@ -46,3 +46,41 @@ def written(buffer: mx.array, start: int, rows: mx.array) -> mx.array:
     buffer = buffer[...]
     buffer[:, :, start : start + rows.shape[2]] = rows
     return buffer
+
+
+def appended(buffer: mx.array, held: int, rows: mx.array) -> mx.array:
+    """A buffer whose first ``held`` rows are those of ``buffer``, and ``rows`` (B, H, S, D) next.
+
+    Grows by :func:`grown_capacity` where there is no room.
+    """
+    end = held + rows.shape[2]
+    if end > buffer.shape[2]:
+        return joined([buffer[:, :, :held], rows], grown_capacity(end))
+    return written(buffer, held, rows)
+
+
+def slid(
+    buffer: mx.array, start: int, sink_rows: mx.array | None, end: int, rows: mx.array
+) -> mx.array:
+    """A buffer with ``rows`` at ``end``, and ``sink_rows``, if any, at ``start``.
+
+    The rows at ``start`` must be of no use any more.
+    """
+    if sink_rows is not None:
+        buffer = written(buffer, start, sink_rows)
+    return written(buffer, end, rows)
+
+
+def moved(
+    buffer: mx.array,
+    start: int,
+    sink_rows: mx.array | None,
+    end: int,
+    rows: mx.array,
+    capacity: int,
+) -> mx.array:
+    """The view that :func:`_slid` gives, at the front of a new buffer."""
+    if sink_rows is None:
+        return joined([buffer[:, :, start:end], rows], capacity)
+    start += sink_rows.shape[2]
+    return joined([sink_rows, buffer[:, :, start:end], rows], capacity)

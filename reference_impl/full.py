@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import mlx.core as mx
 from typing_extensions import Self
 
-from reference_impl.arguments import check_chunk, check_int, checked_rows
-from reference_impl.buffers import grown_capacity, joined, written
+from reference_impl.arguments import check_chunk, check_int, check_token, checked_rows
+from reference_impl.buffers import appended, grown_capacity, joined
 from reference_impl.masks import AttentionMask, attention_mask
+from reference_impl.quantized import QuantizedKVCache
+
+if TYPE_CHECKING:
+    from reference_impl.batch import BatchKVCache
 
 KVState: TypeAlias = "tuple[mx.array | None, mx.array | None, int]"
 """Keys (B, H, offset, Dk), values (B, H, offset, Dv), offset; (None, None, 0) when empty."""
@@ -113,25 +118,45 @@ class KVCache:
             TypeError: not an ``mx.array``, or another dtype than before.
             ValueError: a rank, batch size, head count, head dim or length that does not fit.
         """
-        held = self._buffers
-        check_chunk(type(self).__name__, keys, values, held)
-        start = self._offset
-        end = start + keys.shape[2]
-        if end == 0:
+        check_chunk(type(self).__name__, keys, values, self._buffers)
+        if self._offset + keys.shape[2] == 0:
             return keys[...], values[...]
-        if held is None:
-            capacity = max(grown_capacity(end), self._reserved)
-            self._buffers = joined([keys], capacity), joined([values], capacity)
-        elif end > held[0].shape[2]:
-            capacity = grown_capacity(end)
-            self._buffers = (
-                joined([held[0][:, :, :start], keys], capacity),
-                joined([held[1][:, :, :start], values], capacity),
-            )
-        else:
-            self._buffers = written(held[0], start, keys), written(held[1], start, values)
-        self._offset = end
+        self._append(keys, values)
         return self.keys_and_values()
+
+    def write_token(self, key: mx.array, value: mx.array, /) -> None:
+        """Append one token, and fetch nothing (DEC-1); a decode step that batches the attention of
+        several caches writes to each, then reads from each with :meth:`get_kv`.
+
+        Args:
+            key: (B, H, 1, Dk).
+            value: (B, H, 1, Dv).
+
+        Raises:
+            TypeError: not an ``mx.array``, or another dtype than before.
+            ValueError: not one token, or a rank, batch size, head count or head dim that does not
+                fit.
+        """
+        check_token(type(self).__name__, key, value, self._buffers)
+        self._append(key, value)
+
+    def get_kv(self, window: int | None = None) -> tuple[mx.array, mx.array]:
+        """The last ``min(offset, window)`` tokens in temporal order, or all (DEC-2).
+
+        Returns:
+            Keys (B, H, L, Dk) and values (B, H, L, Dv).
+
+        Raises:
+            TypeError: ``window`` is neither None nor an int.
+            ValueError: ``window`` is below 1 (DEC-6).
+            RuntimeError: the cache is empty, so the shapes are not known.
+        """
+        if window is not None:
+            check_int(type(self).__name__, "window", window, minimum=1)
+        keys, values = self.keys_and_values()
+        if window is None or window >= self._offset:
+            return keys, values
+        return keys[:, :, -window:], values[:, :, -window:]
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
         """What the last update returned, less what was trimmed since (READ-1, READ-2).
@@ -148,6 +173,10 @@ class KVCache:
             )
         keys, values = self._buffers
         return keys[:, :, : self._offset], values[:, :, : self._offset]
+
+    def reset(self) -> None:
+        """Forget everything: the cache is as a new one, shapes and dtypes included (DEC-3)."""
+        self.offset = 0
 
     @property
     def state(self) -> KVState:
@@ -201,6 +230,32 @@ class KVCache:
         self.offset = self._offset - removed
         return removed
 
+    def to_quantized(self, *, group_size: int = 64, bits: int = 8) -> QuantizedKVCache:
+        """The same tokens at the same offset in a quantised cache; changes nothing here (QNT-5).
+
+        Args:
+            group_size: elements that share a scale and a bias; both head dims must be multiples.
+            bits: bits of an element.
+
+        Raises:
+            TypeError: an argument is not an int, or the tokens held are of no floating dtype.
+            ValueError: ``mx.quantize`` does not take the pair, or not for these head dims.
+        """
+        quantized = QuantizedKVCache(group_size, bits)
+        if self._buffers is not None:
+            quantized.update_and_fetch(*self.keys_and_values())
+        return quantized
+
+    @classmethod
+    def merge(cls, caches: Sequence[KVCache], /) -> BatchKVCache:
+        """A batch of the rows of ``caches``, from which ``extract`` takes them out again (BATCH-2).
+
+        See :meth:`reference_impl.batch.BatchKVCache.merge`.
+        """
+        from reference_impl.batch import BatchKVCache  # it needs this module
+
+        return BatchKVCache.merge(caches)
+
     def size(self) -> int:
         """Tokens held (MEAS-1)."""
         return self._offset
@@ -213,3 +268,14 @@ class KVCache:
     def nbytes(self) -> int:
         """Bytes of the buffers, spare rows included (MEAS-3)."""
         return 0 if self._buffers is None else sum(buffer.nbytes for buffer in self._buffers)
+
+    def _append(self, keys: mx.array, values: mx.array) -> None:
+        held = self._buffers
+        start = self._offset
+        end = start + keys.shape[2]
+        if held is None:
+            capacity = max(grown_capacity(end), self._reserved)
+            self._buffers = joined([keys], capacity), joined([values], capacity)
+        else:
+            self._buffers = appended(held[0], start, keys), appended(held[1], start, values)
+        self._offset = end

@@ -60,3 +60,54 @@ def _returned_positions(sinks: int, dropped: int, end: int) -> mx.array:
     if dropped == 0 or sinks == 0:
         return mx.arange(dropped, end)
     return mx.concatenate([mx.arange(sinks), mx.arange(sinks + dropped, end)])
+
+
+def padded_attention_mask(
+    n_queries: int,
+    columns: int,
+    left_padding: list[int],
+    *,
+    window: int | None = None,
+    sinks: int = 0,
+    first: int = 0,
+    return_array: bool = False,
+) -> AttentionMask:
+    """The mask of a batch for the next ``n_queries`` columns, of which ``columns`` came before.
+
+    The keys are those that the append will return: the columns from ``first`` on. Where ``first``
+    is above 0 and there are ``sinks``, there stand as many rows before them; they hold those of the
+    first ``sinks`` tokens of each row that are in columns before ``first``.
+
+    A token sees what :func:`attention_mask` says, columns counted from the first token of its row,
+    and never padding. A column that is padding itself sees itself: nobody reads the result, but
+    attention over nothing is not a number, and would spoil the values of later layers.
+
+    Returns:
+        A boolean array (B, 1, N, L), if padding or the sinks make a difference between rows.
+        Otherwise what :func:`attention_mask` returns for one row.
+    """
+    apart = sinks if first else 0
+    end = columns + n_queries
+    # The rows are alike once the padding has left the columns, and all sinks with it. And where
+    # there is one column, it sees itself in every row.
+    if end == 1 or all(padding <= max(first - sinks, 0) for padding in left_padding):
+        return attention_mask(
+            n_queries,
+            columns,
+            window=window,
+            sinks=sinks,
+            dropped=first - apart,
+            return_array=return_array,
+        )
+    left = mx.array(left_padding, mx.int32).reshape(-1, 1, 1, 1)
+    queries = mx.arange(columns, end)[:, None]
+    keys = mx.arange(first, end)
+    visible = (keys <= queries) & (keys >= left)
+    if window is not None:
+        recent = keys > queries - (window - sinks)
+        visible = visible & (recent | (keys < left + sinks) if sinks else recent)
+    visible = visible | (keys == queries)
+    if not apart:
+        return visible
+    dropped = mx.broadcast_to(left + mx.arange(sinks) < first, (*visible.shape[:3], sinks))
+    return mx.concatenate([dropped, visible], axis=-1)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import mlx.core as mx
 from typing_extensions import Self
 
-from reference_impl.arguments import check_chunk, check_int, checked_rows
-from reference_impl.buffers import grown_capacity, joined, written
+from reference_impl.arguments import check_chunk, check_int, check_token, checked_rows
+from reference_impl.buffers import grown_capacity, moved, slid
 from reference_impl.masks import AttentionMask, attention_mask
+
+if TYPE_CHECKING:
+    from reference_impl.batch_window import BatchSlidingWindowKVCache
 
 WindowState: TypeAlias = "tuple[mx.array | None, mx.array | None, int, int, int]"
 """Keys (B, H, L, Dk), values (B, H, L, Dv), offset, window, sinks; None for both if L = 0."""
@@ -45,7 +49,7 @@ class SlidingWindowKVCache:
     """
 
     def __init__(self, window: int, *, sinks: int = 0) -> None:
-        self._window, self._sinks = _checked_window(type(self).__name__, window, sinks)
+        self._window, self._sinks = checked_window(type(self).__name__, window, sinks)
         self._offset = 0
         # Keys and values; what the last update returned are the rows from _start up to _end. The
         # others are spare, and hold anything. None while empty.
@@ -161,40 +165,45 @@ class SlidingWindowKVCache:
         """
         held = self._buffers
         check_chunk(type(self).__name__, keys, values, held)
-        new = keys.shape[2]
-        if new == 0:
+        if keys.shape[2] == 0:
             return (keys[...], values[...]) if held is None else self.keys_and_values()
-        kept = self._rows_kept()
-        start, end = self._end - kept, self._end
-        dropping = start > self._start
-        sink_rows = self._sink_rows
-        limit = max(kept + new, 2 * self._window - 1)
-        if held is None:
-            # Taken over without spare rows, since nothing is known yet about how many will follow;
-            # but as new objects, which item assignments by the caller to its own do not reach.
-            buffers = keys[...], values[...]
-        else:
-            if self._sinks and dropping and sink_rows is None:
-                sink_rows = self._copied_sinks(held)
-            sink_keys, sink_values = sink_rows or (None, None)
-            if end + new <= held[0].shape[2] <= limit:
-                buffers = (
-                    _slid(held[0], start, sink_keys, end, keys),
-                    _slid(held[1], start, sink_values, end, values),
-                )
-            else:
-                # Once the window is full it slides with every token, so it gets all the room.
-                capacity = limit if dropping else min(grown_capacity(kept + new), limit)
-                buffers = (
-                    _moved(held[0], start, sink_keys, end, keys, capacity),
-                    _moved(held[1], start, sink_values, end, values, capacity),
-                )
-                start, end = 0, kept
-        self._buffers = buffers
-        self._start, self._end = start, end + new
-        self._sink_rows = sink_rows
-        self._offset += new
+        self._append(keys, values)
         return self.keys_and_values()
+
+    def write_token(self, key: mx.array, value: mx.array, /) -> None:
+        """Append one token, and fetch nothing (DEC-1); see
+        :meth:`reference_impl.full.KVCache.write_token`.
+
+        Args:
+            key: (B, H, 1, Dk).
+            value: (B, H, 1, Dv).
+
+        Raises:
+            TypeError: not an ``mx.array``, or another dtype than before.
+            ValueError: not one token, or a rank, batch size, head count or head dim that does not
+                fit.
+        """
+        check_token(type(self).__name__, key, value, self._buffers)
+        self._append(key, value)
+
+    def get_kv(self, window: int | None = None) -> tuple[mx.array, mx.array]:
+        """The newest ``window`` of the tokens held, or as many as there are, in temporal order;
+        without ``window`` all of them, the sinks first (DEC-2).
+
+        Returns:
+            Keys (B, H, L, Dk) and values (B, H, L, Dv).
+
+        Raises:
+            TypeError: ``window`` is neither None nor an int.
+            ValueError: ``window`` is below 1 (DEC-6).
+            RuntimeError: the cache is empty, so the shapes are not known.
+        """
+        if window is not None:
+            check_int(type(self).__name__, "window", window, minimum=1)
+        keys, values = self.keys_and_values()
+        if window is None or window >= self._end - self._start:
+            return keys, values
+        return keys[:, :, -window:], values[:, :, -window:]
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
         """What the last update returned, less what was trimmed since (READ-1, READ-2).
@@ -211,6 +220,13 @@ class SlidingWindowKVCache:
             )
         keys, values = self._buffers
         return keys[:, :, self._start : self._end], values[:, :, self._start : self._end]
+
+    def reset(self) -> None:
+        """Forget everything: the cache is as a new one, shapes and dtypes included (DEC-3)."""
+        self._offset = 0
+        self._buffers = None
+        self._start = self._end = 0
+        self._sink_rows = None
 
     @property
     def state(self) -> WindowState:
@@ -230,7 +246,7 @@ class SlidingWindowKVCache:
     def state(self, state: WindowState) -> None:
         owner = type(self).__name__
         keys, values, offset, window, sinks = state
-        _checked_window(owner, window, sinks)
+        checked_window(owner, window, sinks)
         check_int(owner, "state offset", offset, minimum=0)
         held = checked_rows(owner, keys, values)
         rows = 0 if held is None else held[0].shape[2]
@@ -276,6 +292,16 @@ class SlidingWindowKVCache:
         self.offset = self._offset - removed
         return removed
 
+    @classmethod
+    def merge(cls, caches: Sequence[SlidingWindowKVCache], /) -> BatchSlidingWindowKVCache:
+        """A batch of the rows of ``caches``, from which ``extract`` takes them out again (BATCH-2).
+
+        See :meth:`reference_impl.batch_window.BatchSlidingWindowKVCache.merge`.
+        """
+        from reference_impl.batch_window import BatchSlidingWindowKVCache  # it needs this module
+
+        return BatchSlidingWindowKVCache.merge(caches)
+
     def size(self) -> int:
         """Tokens that the newest query sees: ``min(offset, window)`` (MEAS-1)."""
         return min(self._offset, self._window)
@@ -290,6 +316,40 @@ class SlidingWindowKVCache:
         arrays = (self._buffers or ()) + (self._sink_rows or ())
         return sum(array.nbytes for array in arrays)
 
+    def _append(self, keys: mx.array, values: mx.array) -> None:
+        held = self._buffers
+        new = keys.shape[2]
+        kept = self._rows_kept()
+        start, end = self._end - kept, self._end
+        dropping = start > self._start
+        sink_rows = self._sink_rows
+        limit = max(kept + new, 2 * self._window - 1)
+        if held is None:
+            # Taken over without spare rows, since nothing is known yet about how many will follow;
+            # but as new objects, which item assignments by the caller to its own do not reach.
+            buffers = keys[...], values[...]
+        else:
+            if self._sinks and dropping and sink_rows is None:
+                sink_rows = self._copied_sinks(held)
+            sink_keys, sink_values = sink_rows or (None, None)
+            if end + new <= held[0].shape[2] <= limit:
+                buffers = (
+                    slid(held[0], start, sink_keys, end, keys),
+                    slid(held[1], start, sink_values, end, values),
+                )
+            else:
+                # Once the window is full it slides with every token, so it gets all the room.
+                capacity = limit if dropping else min(grown_capacity(kept + new), limit)
+                buffers = (
+                    moved(held[0], start, sink_keys, end, keys, capacity),
+                    moved(held[1], start, sink_values, end, values, capacity),
+                )
+                start, end = 0, kept
+        self._buffers = buffers
+        self._start, self._end = start, end + new
+        self._sink_rows = sink_rows
+        self._offset += new
+
     def _rows_kept(self) -> int:
         """Rows of those held now that the next append still returns: all that it can see."""
         return min(self._end - self._start, self._window - 1)
@@ -300,32 +360,13 @@ class SlidingWindowKVCache:
         return mx.take(held[0], rows, axis=2), mx.take(held[1], rows, axis=2)
 
 
-def _slid(
-    buffer: mx.array, start: int, sink_rows: mx.array | None, end: int, rows: mx.array
-) -> mx.array:
-    """The buffer with ``rows`` at ``end``, and a view from ``start`` on that has its sinks."""
-    if sink_rows is not None:
-        # The rows there are neither sinks nor recent: they were dropped by now.
-        buffer = written(buffer, start, sink_rows)
-    return written(buffer, end, rows)
+def checked_window(owner: str, window: object, sinks: object) -> tuple[int, int]:
+    """``window`` and ``sinks`` if they make sense together (WIN-5).
 
-
-def _moved(
-    buffer: mx.array,
-    start: int,
-    sink_rows: mx.array | None,
-    end: int,
-    rows: mx.array,
-    capacity: int,
-) -> mx.array:
-    """The view that :func:`_slid` gives, at the front of a new buffer."""
-    if sink_rows is None:
-        return joined([buffer[:, :, start:end], rows], capacity)
-    start += sink_rows.shape[2]
-    return joined([sink_rows, buffer[:, :, start:end], rows], capacity)
-
-
-def _checked_window(owner: str, window: object, sinks: object) -> tuple[int, int]:
+    Raises:
+        TypeError: one of them is not an int.
+        ValueError: window < 1, sinks < 0 or sinks >= window.
+    """
     window = check_int(owner, "window", window, minimum=1)
     sinks = check_int(owner, "sinks", sinks, minimum=0)
     if sinks >= window:
