@@ -23,6 +23,12 @@ REFERENCE = (
     "reference_impl:KVCache()",
     "reference_impl:SlidingWindowKVCache(8)",
     "reference_impl:SlidingWindowKVCache(8, sinks=2)",
+    "reference_impl:ChunkedKVCache(8)",
+    "reference_impl:QuantizedKVCache(32, 8)",
+    "reference_impl:BatchKVCache([1, 0])",
+    "reference_impl:BatchSlidingWindowKVCache(8, [1, 0])",
+    "reference_impl:RecurrentCache(2)",
+    "reference_impl:CompositeCache()",
 )
 """The default subjects, named as a user would."""
 

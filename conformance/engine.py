@@ -297,6 +297,8 @@ class Session:
     def _does_not_apply(self, entry: Check) -> str | None:
         contract = REGISTRY.contract_of(entry.clause).name
         if contract not in self.profile.contracts:
+            if contract in OF_STORING and not self.profile.capabilities.storage_backed:
+                return "stores no keys and values; the contract of its own kind says what it owes"
             return NOT_CLAIMED.get(contract, f"does not offer the contract {contract}")
         return entry.skip(self.profile)
 
@@ -329,6 +331,9 @@ class Session:
         )
 
 
+OF_STORING = frozenset({"restore", "copying", "trim", "measure", "window", "quantize", "batch"})
+"""Contracts whose checks append keys and values."""
+
 NOT_CLAIMED = {
     "position": "has no offset",
     "mask": "is no attention cache (no update_and_fetch)",
@@ -337,7 +342,6 @@ NOT_CLAIMED = {
     "data-free": "is not data-free",
     "read-back": "has neither keys_and_values nor keys and values",
     "restore": "has no from_state, and its state cannot be assigned",
-    "copying": "does not store (data-free, or no update_and_fetch)",
     "trim": "has neither is_trimmable nor trim",
     "measure": "has none of size, empty and nbytes",
     "window": "declares no window, sinks or chunk",

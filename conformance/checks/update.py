@@ -126,7 +126,7 @@ def nothing_else_shows(step: Step) -> None:
     for row in range(run.dims.batch):
         ids = [int(number) for number in step.key_ids[row, 0]]
         times = Counter(ids)
-        padding = {step.ids[column] for column in range(run.log.left_padding[row])}
+        padding = set(step.ids[: run.log.left_padding[row]])
         odd = [
             index
             for index, number in enumerate(ids)

@@ -58,7 +58,6 @@ CONTRACT = REGISTRY.register(
             "naming the class; or not have the method at all.",
             "A layer that was not patched would otherwise lose its keys without a word.",
             (SHIM, "vllm-metal: OffsetCache (has no update_and_fetch)"),
-            ("sgl-project/sglang#21509",),
         ),
         _clause(
             "FREE-2",
@@ -105,8 +104,7 @@ CONTRACT = REGISTRY.register(
             "return Never, or the class is registered. `state == ()` is no proof, for some "
             "storing caches have it too.",
             "Generic code learns it from a RuntimeError in the middle of a generation.",
-            ("engines that narrow with kvproto.is_data_free", SHIM),
-            ("sgl-project/sglang#21509", "sgl-project/sglang#37721"),
+            (SHIM, "engines that narrow with kvproto.is_data_free"),
         ),
         _clause(
             "FREE-8",
