@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+import mlx.core as mx
 from hypothesis import strategies as st
 
 from conformance.checks.position import offset_is
@@ -152,8 +152,8 @@ def reset_begins_anew(ctx: Context) -> None:
         run.step(Ask(3))
         run.call("cache.reset()", run.cache.reset)
         run.log.trim(3)
-        run.dims = replace(run.dims, dtype=dtype)
-        keys, values = run.tokens(run.log.append(2))
+        wanted = getattr(mx, dtype)
+        keys, values = (rows.astype(wanted) for rows in run.tokens(run.log.append(2)))
         line = (
             f"keys, values = cache.update_and_fetch(*(rows.astype(mx.{dtype}) "
             f"for rows in tokens({run.log.ids})))"
@@ -164,7 +164,7 @@ def reset_begins_anew(ctx: Context) -> None:
         except REFUSALS:
             return
         rows = got[1] if run.is_triples(got) else got
-        if rows.dtype != run.dims.mx_dtype:
+        if rows.dtype != wanted:
             run.fail(
                 f"after reset() {dtype} rows are cast to the dtype of the earlier request",
                 expected=dtype,

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 from hypothesis import strategies as st
 
-from conformance.checks.copying import fork
+from conformance.checks.copying import fork, hand_over
 from conformance.checks.whole import NEEDS, whole
 from conformance.engine import Context, check
 from conformance.strategies import Shape, traces
@@ -155,7 +155,7 @@ def comes_back_as_it_was(ctx: Context) -> None:
                 "a restored cache is of another class",
                 expected=type(run.cache).__name__,
                 observed=type(other.cache).__name__,
-                code=["assert type(cache) is type(original)"],
+                code=["assert type(cache) is type(other)"],
             )
         dialect = Dialect(run)
         before = _typed(plain(dialect.read(run.cache)))
@@ -165,7 +165,7 @@ def comes_back_as_it_was(ctx: Context) -> None:
                 "the state of a restored cache is not the state that it was restored from",
                 expected=_different(before, after)[0],
                 observed=_different(before, after)[1],
-                code=["print(original.state, cache.state)", "raise AssertionError('not equal')"],
+                code=["print(other.state, cache.state)", "raise AssertionError('not equal')"],
             )
 
     ctx.for_traces(some(ctx), test, masks=False, fraction=0.3)
@@ -256,9 +256,9 @@ def restored_caches_are_independent(ctx: Context) -> None:
         if not run.log.ids:
             return
         other = restored(run)
-        goes_on(run, first)
-        goes_on(other, second)
-        whole(run.step(Ask(1)))
+        goes_on(hand_over(other, run), first)
+        goes_on(hand_over(run, other), second)
+        whole(hand_over(other, run).step(Ask(1)))
 
     ctx.for_all(st.tuples(drawn_traces, drawn_traces, drawn_traces), test, fraction=0.5)
 

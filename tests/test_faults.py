@@ -1,0 +1,172 @@
+"""The suite finds each fault of the gallery, and names the clause that it breaks."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import conformance
+from conformance import Report, Subject, Verdict
+from conformance.engine import CHECKS
+from conformance.subject import subjects_from_target
+from kvproto.clause import REGISTRY, Level
+from tests.faults import FAULTS, Fault
+from tests.faults.bases import SOUND, RowOffsets
+
+ROOT = Path(__file__).parents[1]
+
+COVERED = ("position", "mask", "update", "state", "data-free", "refuse", "read-back")
+"""Contracts with a module of faults."""
+
+CLAUSES = [name for name in REGISTRY if REGISTRY.contract_of(name).name in COVERED]
+MUSTS = [name for name in CLAUSES if REGISTRY[name].level is Level.MUST]
+
+# What the suite gets wrong, and why. The marks are strict, so that an entry goes when it does not
+# hold any more.
+MISSED = {
+    "ValuesNotInState": "STATE-2 evaluates what each append returns, not the state alone",
+    "StoresHalfPrecision": "UPD-2: all tagged elements are exact in float16",
+    "ForgetsWhenExactlyFull": "UPD-4 appends single tokens at guessed boundaries only",
+    "ValuesInTheDtypeOfKeys": "UPD-5 gives keys and values the same dtype",
+    "ScalesInPlace": "UPD-9 looks at the caller's arrays after the append first",
+    "EvaluatesForTheMask": "UPD-12 asks for the mask before anything is pending",
+    "CastsUntilItGrows": "UPD-15 meets growth at guessed boundaries only",
+    "ReadsValuesTwice": "READ-1 looks at the keys only",
+    "ReadsStaleValues": "READ-1 looks at the keys only",
+    "WindowWithoutMask": "MASK-12 is an error of the suite: AttributeError('make_mask')",
+}
+MISNAMED = {
+    "ForgetsItsStart": "MASK-2: the log starts at 5, and the owner has not set offset yet",
+    "MovesWhenEvaluated": "MASK-7 reads state before it compares offset",
+    "CountsItsReaders": "MASK-7 compares two readings of state",
+    "MovesWhenMasked": "FREE-2 and STATE-4 ask for masks before they compare offset",
+    "MovesWhenRead": "MASK-7 and FREE-2 read state before they compare offset",
+    "StateOfFullRaises": "POS-2 reads state unguarded",
+    "StateOfEmptyRaises": "STATE-3 reads the state of a cache that was trimmed to nothing",
+    "ReturnsThree": "STATE-1, STATE-5 and REF-1 fail where update_and_fetch does",
+    "ReturnsNothing": "STATE-1, STATE-5 and REF-1 fail where update_and_fetch does",
+    "ReturnsNumpy": "STATE-1, STATE-5 and REF-1 fail where update_and_fetch does",
+    "FoldsItsHeads": "STATE-1, STATE-5 and REF-1 fail where update_and_fetch does",
+    "EvictsWithoutMask": "UPD-14 compares a lossy cache with attention over everything",
+}
+ELEMENT_0 = "the program compares element 0 of each row, and the fault is in the others"
+NO_ASSERTION = "the program prints what it should assert"
+UNPROVEN = {
+    "ReturnsValuesFirst": ELEMENT_0,
+    "SwapsItsHeads": ELEMENT_0,
+    "PadsItsValues": ELEMENT_0,
+    "MixesItsRows": ELEMENT_0,
+    "FirstRowForAll": ELEMENT_0,
+    "ForgetsAt300": "a row of zeros reads as token 0",
+    "ReturnsNumpy": "arrays of numpy have an ndim, too",
+    "ArrayBecomesIntByTrim": NO_ASSERTION,
+    "ChangesItsDtype": NO_ASSERTION,
+    "TrimsBelowZero": "the program asserts the upper end of the range only",
+    "DropsWhenMasked": NO_ASSERTION,
+    "ReadingTurnsTrimmable": NO_ASSERTION,
+    "CountsItsReaders": NO_ASSERTION,
+    "MovesWhenRead": "the program does not read state",
+    "ReadingAdvances": NO_ASSERTION,
+    "ReservesTooMuch": NO_ASSERTION,
+}
+
+SAMPLE = {
+    "RaisesOffsetInPlace": r"array\(\[0, 0\].*array\(\[1, 1\]",
+    "CountsRetainedRows": "8",
+    "IgnoresWindowForOneToken": r"\[0, 1\]",
+    "SinksScrollAway": r"\[1, 3, 4, 5, 6, 7, 8\]",
+    "OneRowTooMany": r"\[0, 0\]",
+    "KeysInRingOrder": r"\[0, 1, 2, 3, 4, 5, 6, 7, 8\]",
+    "FalsyByLength": "would drop its mask",
+    "MovesBeforeRaising": "1",
+    "ClearsBeforeRefusing": "it has changed",
+    "ReadsTheWindowOnly": r"\(1, 3, 8, 8\)",
+}
+"""Faults whose program is run, and what the exception says."""
+
+
+def subject_of(fault: Fault) -> Subject:
+    (subject,) = subjects_from_target(fault.target, directory=ROOT, claims=fault.claims)
+    return subject
+
+
+def check(fault: Fault, *clauses: str) -> Report:
+    return conformance.check(subject_of(fault), effort=fault.effort, clauses=clauses)
+
+
+def parameters(known: dict[str, str], faults: list[Fault]) -> list[object]:
+    return [
+        pytest.param(
+            fault,
+            id=fault.id,
+            marks=[pytest.mark.xfail(reason=known[fault.cls.__name__])]
+            if fault.cls.__name__ in known
+            else [],
+        )
+        for fault in faults
+    ]
+
+
+def named(names: dict[str, str]) -> list[Fault]:
+    return [fault for fault in FAULTS if fault.cls.__name__ in names]
+
+
+@pytest.mark.parametrize("fault", parameters({**MISSED, **MISNAMED}, FAULTS))
+def test_fault_is_found_and_named(fault: Fault) -> None:
+    report = check(fault, fault.clause, *(name for name in MUSTS if name != fault.clause))
+    assert report[fault.clause].verdict is Verdict.FAIL, report[fault.clause]
+    broken = {
+        result.clause: result.message
+        for result in report.results
+        if result.verdict in (Verdict.FAIL, Verdict.ERROR)
+    }
+    assert broken.keys() <= {fault.clause, *fault.also}, broken
+    # A clause that is listed for no reason would hide a false alarm.
+    assert all(report[name].verdict in (Verdict.FAIL, Verdict.BLOCKED) for name in fault.also)
+
+
+def test_every_check_has_a_fault() -> None:
+    assert {fault.clause for fault in FAULTS} == {name for name in CLAUSES if name in CHECKS}
+
+
+def test_names_tell_faults_apart() -> None:
+    names = [fault.cls.__name__ for fault in FAULTS]
+    assert sorted(names) == sorted(set(names))
+    assert {*MISSED, *MISNAMED, *UNPROVEN, *SAMPLE} <= {*names}
+    assert all(fault.cls.__doc__ for fault in FAULTS)
+
+
+@pytest.mark.parametrize("base", SOUND)
+def test_bases_break_no_must(base: type) -> None:
+    claims = {"batch_sizes": [2]} if base is RowOffsets else {}
+    report = conformance.check(base, claims=claims, effort="quick", clauses=MUSTS)
+    assert not report.broken
+
+
+def run_program(program: str, path: Path) -> subprocess.CompletedProcess[str]:
+    path.write_text(program, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, str(path)],
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("fault", parameters(UNPROVEN, named({**SAMPLE, **UNPROVEN})))
+def test_program_shows_the_fault(fault: Fault, tmp_path: Path) -> None:
+    program = check(fault, fault.clause)[fault.clause].program
+    assert not re.search(r"^\s*(import|from)\s+(kvproto|conformance)", program, re.MULTILINE)
+    done = run_program(program, tmp_path / "program.py")
+    assert done.returncode == 1, program
+    assert "Traceback" in done.stderr
+    error = done.stderr.strip().splitlines()[-1]
+    assert not error.startswith(("NameError", "SyntaxError", "ModuleNotFound", "ImportError"))
+    assert re.search(SAMPLE.get(fault.cls.__name__, ""), error), done.stderr
