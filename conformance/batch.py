@@ -185,7 +185,7 @@ class Batch:
         dense = self._dense(mask, rows.shape[2], ask.count, len(given))
         visibility = self._visibility(ask.window_size)
         for index in range(len(given)):
-            found = identify(rows[index : index + 1], KEYS)[0, 0]
+            found = identify(rows[index : index + 1], KEYS, self.run.dims.dtype)[0, 0]
             left = padded[index] if padded else 0
             right = real[index] if real is not None else ask.count
             for query in range(left, right):

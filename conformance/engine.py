@@ -35,6 +35,10 @@ SHRINK_SECONDS = 6.0
 """After this long, the smallest counterexample found so far is taken."""
 
 
+class BlockedBy(Exception):
+    """A check cannot go on because of another clause, whose id it names."""
+
+
 class NotApplicable(Exception):
     """A check found out that its clause does not apply; says why."""
 
@@ -283,6 +287,8 @@ class Session:
                 self._program(clause, violation),
                 violation.operations,
             )
+        except BlockedBy as need:
+            result = Result(clause, Verdict.BLOCKED, f"builds on {need}")
         except NotApplicable as reason:
             result = Result(clause, Verdict.SKIP, str(reason))
         except Exception as error:

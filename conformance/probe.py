@@ -11,14 +11,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from conformance.subject import Profile
-from conformance.tags import Dims
+from conformance.tags import KEYS, UNKNOWN, VALUES, Dims
 from conformance.trace import REFUSALS, Run, Violation, default_dims
 
 T = TypeVar("T")
 
 
-def refusal(profile: Profile, dims: Dims) -> tuple[str, str]:
+def refusal(profile: Profile, dims: Dims, *, exact: bool = False) -> tuple[str, str]:
     """How a fresh cache takes two tokens of these sizes.
+
+    With ``exact``, rows that come back rounded do not count as working.
 
     Returns:
         ``("works", "")``, ``("refused", why)`` if it raised clearly and nothing changed, or
@@ -29,8 +31,12 @@ def refusal(profile: Profile, dims: Dims) -> tuple[str, str]:
     keys, values = run.tokens(run.log.append(2))
     try:
         result = run.cache.update_and_fetch(keys, values)
-        got_keys, got_values = run.unpack(result)
-        run.decode(got_keys), run.decode(got_values)
+        returned = run.unpack(result)
+        for rows, salt, width in zip(
+            returned, (KEYS, VALUES), (dims.key_dim, dims.value_dim), strict=True
+        ):
+            if exact and width and (run.identify(rows, salt, run.log.ids) == UNKNOWN).any():
+                return "broken", "rows come back changed"
     except REFUSALS as error:
         text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return ("refused" if run.observe() == before else "broken"), text
@@ -50,12 +56,14 @@ def restrict(profile: Profile) -> tuple[Profile, list[str]]:
         return profile, []
     notes: list[str] = []
 
-    def keep(name: str, options: Sequence[T], dims_of: Callable[[T], Dims]) -> tuple[T, ...]:
+    def keep(
+        name: str, options: Sequence[T], dims_of: Callable[[T], Dims], *, exact: bool = False
+    ) -> tuple[T, ...]:
         if profile.claims.source(name) == "claimed":
             return tuple(options)
         kept = []
         for option in options:
-            verdict, why = refusal(profile, dims_of(option))
+            verdict, why = refusal(profile, dims_of(option), exact=exact)
             if verdict == "works":
                 kept.append(option)
             elif verdict == "refused":
@@ -73,7 +81,9 @@ def restrict(profile: Profile) -> tuple[Profile, list[str]]:
     base = replace(plain, key_dim=head_dims[0][0], value_dim=head_dims[0][1])
     if refusal(profile, base)[0] != "works" and refusal(profile, equal)[0] == "works":
         base = equal
-    dtypes = keep("dtypes", profile.claims.dtypes, lambda dtype: replace(base, dtype=dtype))
+    dtypes = keep(
+        "dtypes", profile.claims.dtypes, lambda dtype: replace(base, dtype=dtype), exact=True
+    )
     batches = keep(
         "batch_sizes", profile.claims.batch_sizes, lambda size: replace(base, batch=size)
     )

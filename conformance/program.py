@@ -33,14 +33,15 @@ def ranges(ids: Iterable[int]) -> str:
     """Token numbers for a reader: ``0, 1, 6-9``; rows that are no token are ``?``."""
     groups: list[list[int]] = []
     for number in ids:
-        if groups and number >= 0 and number == groups[-1][-1] + 1:
+        last = groups[-1][-1] if groups else None
+        if last is not None and (number == last + 1 if last >= 0 else number < 0):
             groups[-1].append(number)
         else:
             groups.append([number])
     parts = []
     for group in groups:
         if group[0] < 0:
-            parts.append("?")
+            parts.append("?" if len(group) == 1 else f"? x {len(group)}")
         elif len(group) > 2:
             parts.append(f"{group[0]}-{group[-1]}")
         else:
@@ -77,7 +78,7 @@ def render(
     lines += ["", "import mlx.core as mx", *imports]
     body = folded(body)
     text = "\n".join(body)
-    if "tokens(" in text:
+    if re.search(r"\b(tokens|numbers|seen)\(", text):
         sizes = (dims.batch, dims.heads, dims.key_dim, dims.value_dim, f"mx.{dims.dtype}")
         lines += ["", _source(helpers.make_tokens, [str(size) for size in sizes], "tokens")]
     used = set(re.findall(r"\b(\w+)\(", text))

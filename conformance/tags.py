@@ -2,8 +2,8 @@
 
 The number of a token stands in element 0 of its key and its value; the other elements mix in
 batch row, head and element, so that a row that was moved to another head, half overwritten or
-rounded is not mistaken for a token. All elements are small integers, exact in float32, in
-float16 up to token 2048 and in bfloat16 up to token 256.
+rounded is not mistaken for a token. All elements are exact in float32, in float16 up to token
+2048 and in bfloat16 up to token 256.
 """
 
 from __future__ import annotations
@@ -54,21 +54,25 @@ class Dims:
         )
 
 
-def _pattern(ids: IntArray, batch: int, heads: int, dim: int, salt: int) -> IntArray:
+FRACTION = {"float32": 2.0**-12, "float16": 2.0**-6, "bfloat16": 2.0**-3}
+"""What is added to a pattern: as fine as the dtype can hold, so that rounding shows."""
+
+
+def _pattern(ids: IntArray, batch: int, heads: int, dim: int, salt: int, dtype: str) -> FloatArray:
     """The numpy twin of helpers.make_tokens, for ids of shape (S,) or (batch, heads, S)."""
     t = ids[..., None] if ids.ndim == 3 else ids.reshape(1, 1, -1, 1)
     b = np.arange(batch).reshape(-1, 1, 1, 1)
     h = np.arange(heads).reshape(1, -1, 1, 1)
     d = np.arange(dim)
-    mix = (7 * t + 4 * b + h + 11 * d + salt) % 29 - 14
-    return np.where(d == 0, t + 0 * mix, mix)
+    mix = (7 * t + 4 * b + h + 11 * d + salt) % 29 - 14 + FRACTION[dtype]
+    return np.where(d == 0, t, mix)
 
 
 def expected_rows(ids: Iterable[int], dims: Dims, salt: int) -> FloatArray:
     """The rows of the given tokens, shape (batch, heads, len(ids), dim)."""
     dim = dims.key_dim if salt == KEYS else dims.value_dim
     array = np.fromiter(ids, dtype=np.int64)
-    return _pattern(array, dims.batch, dims.heads, dim, salt).astype(np.float64)
+    return _pattern(array, dims.batch, dims.heads, dim, salt, dims.dtype)
 
 
 def to_numpy(array: mx.array) -> FloatArray:
@@ -78,7 +82,7 @@ def to_numpy(array: mx.array) -> FloatArray:
     return np.array(array, dtype=np.float64)
 
 
-def identify(rows: FloatArray, salt: int) -> IntArray:
+def identify(rows: FloatArray, salt: int, dtype: str = "float32") -> IntArray:
     """Which token each row is: ids of shape (batch, heads, L), ``UNKNOWN`` where none.
 
     Exact: every element of a row must be the one that was appended.
@@ -89,5 +93,5 @@ def identify(rows: FloatArray, salt: int) -> IntArray:
     first = rows[..., 0]
     plausible = np.isfinite(first) & (np.abs(first) < _CHUNK_LIMIT) & (first == np.round(first))
     ids = np.where(plausible, first, 0).astype(np.int64)
-    exact = (rows == _pattern(ids, batch, heads, dim, salt)).all(axis=-1)
+    exact = (rows == _pattern(ids, batch, heads, dim, salt, dtype)).all(axis=-1)
     return np.where(plausible & exact & (ids >= 0), ids, UNKNOWN)

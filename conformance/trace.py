@@ -6,6 +6,7 @@ what the subject raises is a finding about it, while any other exception is an e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -40,6 +41,9 @@ MODEL_MASK = object()
 REFUSALS = (ValueError, TypeError, RuntimeError)  # NotImplementedError is a RuntimeError
 
 
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+
+
 class Violation(Exception):
     """A subject broke a clause; carries what a reader needs to see it."""
 
@@ -53,9 +57,10 @@ class Violation(Exception):
         code: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.expected = expected
-        self.observed = observed
+        # Addresses of objects would make two runs differ.
+        self.message = _ADDRESS.sub("0x...", message)
+        self.expected = _ADDRESS.sub("0x...", expected)
+        self.observed = _ADDRESS.sub("0x...", observed)
         self.body = [*(run.lines if run else ()), *code]
         self.operations = list(run.operations) if run else []
         self.dims = run.dims if run else None
@@ -237,22 +242,49 @@ class Run:
         self.lines.append(line)
         try:
             return function()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.raised(error, line)
 
-    def raised(self, error: Exception, line: str) -> NoReturn:
+    def raised(self, error: BaseException, line: str) -> NoReturn:
+        called = line if line.startswith("cache.") else line.partition(" = ")[2] or line
+        hint = ""
+        if isinstance(error, RuntimeError) and "update_and_fetch" in called and not self.steps:
+            hint = (
+                " (does it hold no data on purpose? Then type update_and_fetch `-> Never`, or "
+                "call kvproto.register_data_free)"
+            )
         raise Violation(
-            f"`{line.partition(' = ')[2] or line}` raises {type(error).__name__}",
+            f"`{called}` raises {type(error).__name__}{hint}",
             expected="no exception",
             observed=f"{type(error).__name__}: {_first_line(error)}",
             run=self,
         ) from error
 
+    def unchanged(self, what: str, before: dict[str, Any], at: int) -> None:
+        """Fail if anything that was observed reads otherwise now.
+
+        Args:
+            before: what :meth:`observe` gave.
+            at: the line of the program at which it did.
+        """
+        masks = any("make_mask" in name for name in before)
+        after = self.observe(state="cache.state" in before, masks=masks)
+        for name, value in before.items():
+            if name not in after or after[name] == value:
+                continue
+            self.lines.insert(at, f"before = str({name})")
+            self.fail(
+                f"{what} changes {name.removeprefix('cache.')}",
+                expected=f"{value}"[:80],
+                observed=f"{after[name]}"[:80],
+                code=[f"assert str({name}) == before, {name}"],
+            )
+
     def read(self, expression: str, function: Callable[[], Any]) -> Any:
         """Read something off the cache; what that raises is a violation."""
         try:
             return function()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.lines.append(expression)
             self.raised(error, expression)
 
@@ -373,7 +405,10 @@ class Run:
             self.log.append(count)
             if "offset" in self.profile.capabilities.members:
                 self.lines.append(f"cache.offset = {self.log.length}  # its owner moves it")
-                self.cache.offset = self.log.length
+                try:
+                    self.cache.offset = self.log.length
+                except AttributeError as error:
+                    raise EndOfTrace("its offset cannot be moved (FREE-5)") from error
             return None, None
         ids = self.log.append(count)
         keys, values = self.tokens(ids)
@@ -403,7 +438,7 @@ class Run:
                     if not self.profile.capabilities.quantized
                     else "a (packed, scales, biases) triple of mx.array",
                     observed=_describe(rows),
-                    code=[f"assert {name}.ndim == 4, {name}"],
+                    code=[f"assert isinstance({name}, mx.array) and {name}.ndim == 4, {name}"],
                 )
         return keys, values
 
@@ -462,7 +497,7 @@ class Run:
     def identify(self, rows: Any, salt: int, ids: Sequence[int]) -> IntArray:
         """Which token each returned row is, of those ever appended."""
         if not self.is_triples(rows):
-            return identify(self.decode(rows), salt)
+            return identify(self.decode(rows), salt, self.dims.dtype)
         # Affine quantisation is row-wise, so a row is recognised exactly by its code.
         every = list(range(max(ids, default=-1) + 1))
         got = np.concatenate([to_numpy(part) for part in rows], axis=-1)
@@ -487,21 +522,31 @@ class Run:
         """The offset as plain numbers, read from the live cache."""
         return plain(getattr(self.cache, "offset", None))
 
-    def observe(self, *, state: bool = True) -> dict[str, Any]:
-        """What a consumer can see of the cache without changing it."""
+    def observe(self, *, state: bool = True, masks: bool = True) -> dict[str, Any]:
+        """What a consumer can see of the cache, by expression.
+
+        Everything is read twice, and what differs between two readings is left out: a reading
+        that changes something is the business of the clause about that member.
+        """
+        first, second = self._readings(state, masks), self._readings(state, masks)
+        return {name: value for name, value in first.items() if second[name] == value}
+
+    def _readings(self, state: bool, masks: bool) -> dict[str, Any]:
         members = self.profile.capabilities.members
         seen: dict[str, Any] = {}
-        if "offset" in members:
-            seen["offset"] = _guarded(lambda: plain(self.cache.offset))
-        if state and "state" in members:
-            seen["state"] = _guarded(lambda: plain(self.cache.state))
-        if self.has_mask:
+        for name in ("offset", *(("state",) if state else ())):
+            if name in members:
+                seen[f"cache.{name}"] = _guarded(partial(self._plain_attribute, name))
+        if self.has_mask and masks:
             for ask in (Ask(1), Ask(2, None, True), Ask(1, 2), Ask(3, 2)):
                 seen[mask_call(ask)] = _guarded(partial(self._plain_mask, ask))
         for name in ("size", "empty", "is_trimmable"):
             if name in members:
-                seen[f"{name}()"] = _guarded(getattr(self.cache, name))
+                seen[f"cache.{name}()"] = _guarded(getattr(self.cache, name))
         return seen
+
+    def _plain_attribute(self, name: str) -> Any:
+        return plain(getattr(self.cache, name))
 
 
 def mask_call(ask: Ask) -> str:
@@ -527,9 +572,9 @@ def default_dims(profile: Profile, *, batch: int | None = None, dtype: str | Non
 class Snapshot:
     """The content of an array at one moment."""
 
-    def __init__(self, array: mx.array) -> None:
+    def __init__(self, array: Any) -> None:
         self.dtype = str(array.dtype).removeprefix("mlx.core.")
-        self.rows = to_numpy(array)
+        self.rows = to_numpy(array) if isinstance(array, mx.array) else np.asarray(array)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -550,7 +595,7 @@ class Snapshot:
 
 def plain(value: Any) -> Any:
     """A tree with its arrays read into :class:`Snapshot`, so that two readings compare."""
-    if isinstance(value, mx.array):
+    if isinstance(value, (mx.array, np.ndarray)):
         return Snapshot(value)
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
@@ -585,7 +630,7 @@ def _guarded(read: Callable[[], Any]) -> Any:
         return f"raises {type(error).__name__}"
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else ""
     return text if len(text) <= 160 else text[:157] + "..."

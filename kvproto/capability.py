@@ -236,6 +236,12 @@ def data_free_evidence(cache: object) -> DataFreeEvidence | None:
     return None
 
 
+def is_typed_never(cache: object, name: str) -> bool:
+    """Whether a method is typed to return ``Never``: it is there to refuse."""
+    function = _function(_static(cache, name))
+    return function is not None and _is_typed_never(function)
+
+
 def is_data_free(cache: object) -> TypeIs[DataFreeCache]:
     """Whether a cache holds no data on purpose, so that ``update_and_fetch`` must not be called.
 

@@ -118,6 +118,8 @@ def _serves_full_context(step: Step, row: int, query: int) -> bool:
     run, declared = step.run, step.run.profile.claims.visibility
     if step.ask.window_size is not None or not isinstance(declared, SlidingWindow):
         return False
+    if not run.has_mask:
+        return False
     if sorted(step.seen(row, query)) != step.visible(row, query, Full()):
         return False
     beyond = Ask(declared.window + 1)

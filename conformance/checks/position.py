@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from numbers import Integral
 from typing import Any
 
 import mlx.core as mx
@@ -23,7 +25,7 @@ def offset_is(run: Run, expected: list[int], when: str, step: Step | None = None
     value = read_offset(run)
     numbers = value.tolist() if isinstance(value, mx.array) else value
     wanted: Any = expected if isinstance(numbers, list) else expected[0]
-    if isinstance(numbers, (int, list)) and numbers == wanted:
+    if isinstance(numbers, (Integral, list)) and numbers == wanted:
         return
     method = ".tolist()" if isinstance(value, mx.array) else ""
     run.fail(
@@ -51,7 +53,8 @@ def append_raises_offset(ctx: Context) -> None:
         for operation in operations:
             run.apply([operation])
             if "state" in run.profile.capabilities.members:
-                mx.eval(run.read("cache.state", lambda: run.cache.state))
+                with suppress(Exception):  # STATE-1's business
+                    mx.eval(run.cache.state)
             offset_is(run, run.log.offsets, f"after {run.log.length} tokens")
 
     ctx.for_traces(Shape(windows=False, arrays=False), test, masks=False)
@@ -92,7 +95,10 @@ def offset_has_one_type(ctx: Context) -> None:
                     "the type of offset changes",
                     expected=first,
                     observed=later,
-                    code=["print(type(cache.offset), cache.offset)"],
+                    code=[
+                        "kind = str(getattr(cache.offset, 'dtype', type(cache.offset).__name__))",
+                        f"assert kind == {first.rpartition(' ')[2]!r}, kind",
+                    ],
                 )
 
     ctx.for_traces(Shape(windows=False, arrays=False, trims=True), test, masks=False, fraction=0.5)
@@ -133,7 +139,11 @@ def offset_stays_in_range(ctx: Context) -> None:
                         "offset leaves the range of what was logged",
                         expected=f"{-padding} to {run.log.length - padding}",
                         observed=str(numbers),
-                        code=[f"assert cache.offset <= {run.log.length}, cache.offset"],
+                        code=[
+                            f"low, high = {-padding}, {run.log.length - padding}",
+                            "assert low <= min(mx.array(cache.offset).reshape(-1).tolist())",
+                            "assert max(mx.array(cache.offset).reshape(-1).tolist()) <= high",
+                        ],
                     )
 
     ctx.for_traces(Shape(windows=False, arrays=False, trims=True), test, masks=False)

@@ -107,7 +107,7 @@ def goes_on_where_it_stood(ctx: Context) -> None:
 QUESTIONS = ("size", "empty", "is_trimmable", "keys_and_values", "finalize")
 
 
-@check("REST-2", needs=("UPD-1",))
+@check("REST-2", needs=("UPD-1", "MASK-1"))
 def is_usable_in_every_method(ctx: Context) -> None:
     def test(run: Run, operations: list[Operation]) -> None:
         run.apply(operations)

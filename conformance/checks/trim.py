@@ -166,7 +166,7 @@ def clamps_and_ignores_zero(ctx: Context) -> None:
     ctx.for_traces(Shape(windows=False, arrays=False, tokens=24), test, fraction=0.5)
 
 
-@check("TRIM-5")
+@check("TRIM-5", needs=("UPD-1",))
 def trimmable_means_trim(ctx: Context) -> None:
     def test(run: Run, operations: list[Operation]) -> None:
         run.apply(operations)

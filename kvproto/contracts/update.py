@@ -163,5 +163,14 @@ CONTRACT = REGISTRY.register(
             "always, whether or not the append makes it grow.",
             "A dtype that depends on the fill level of a buffer changes the numbers at random.",
         ),
+        Clause(
+            "UPD-16",
+            Level.SHOULD,
+            "keep keys and values in dtypes of their own where they come in different ones, or "
+            "refuse them.",
+            "Values that are float32 by design are rounded to the keys' float16.",
+            (),
+            ("ml-explore/mlx-lm#1550",),
+        ),
     ),
 )

@@ -268,7 +268,7 @@ class SizeIsOffset(OffsetCache):
 
 
 # REF-1 says of every cache that what it cannot do is visible before the call.
-@fault("FREE-8", also=("REF-1",))
+@fault("FREE-8")
 class TrimmableWithoutTrim(OffsetCache):
     """is_trimmable() is True, and there is no trim."""
 

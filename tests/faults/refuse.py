@@ -34,7 +34,7 @@ class OffersNbytes(KVCache):
         raise NotImplementedError(f"{type(self).__name__} does not count")
 
 
-@fault("REF-1")
+@fault("TRIM-5")
 class SaysTrimmable(KVCache):
     """is_trimmable() is True, and there is no trim."""
 

@@ -168,7 +168,7 @@ class OverwritesTheNewest(KVCache):
         return keys, values
 
 
-@fault("UPD-2")
+@fault("UPD-5")
 class StoresHalfPrecision(KVCache):
     """It stores float16, and casts back on the way out."""
 
@@ -295,7 +295,7 @@ class ReturnsFloat32(KVCache):
         return tuple(rows.astype(mx.float32) for rows in super().update_and_fetch(keys, values))
 
 
-@fault("UPD-5")
+@fault("UPD-16")
 class ValuesInTheDtypeOfKeys(KVCache):
     """It casts values to the dtype of the keys."""
 
