@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -22,7 +24,7 @@ def release(pytestconfig: pytest.Config) -> Callable[[str, str], Path]:
     def fetch(name: str, version: str) -> Path:
         folder = pytestconfig.cache.mkdir("releases") / f"{name}-{version}"
         if not folder.is_dir():
-            wheels = pytestconfig.cache.mkdir("wheels")
+            wheels = pytestconfig.cache.mkdir("wheels") / str(os.getpid())
             command = [sys.executable, "-m", "pip", "download", "--no-deps", "-q"]
             command += ["--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp"]
             for platform in ("any", "manylinux_2_34_x86_64"):
@@ -36,10 +38,12 @@ def release(pytestconfig: pytest.Config) -> Callable[[str, str], Path]:
             found = list(wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
             if not found:
                 pytest.skip(f"{name} {version} cannot be fetched here: {ran.stderr.strip()[-200:]}")
+            # Several processes may be here at once: each unpacks for itself, the first one wins.
+            own = folder.with_name(f"{folder.name}.{os.getpid()}")
             with zipfile.ZipFile(found[0]) as wheel:
-                wanted = [n for n in wheel.namelist() if n.endswith(".py")]
-                wheel.extractall(folder, wanted)
-            found[0].unlink()
+                wheel.extractall(own, [n for n in wheel.namelist() if n.endswith(".py")])
+            with contextlib.suppress(OSError):
+                own.rename(folder)
         return folder
 
     return fetch

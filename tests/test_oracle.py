@@ -1,11 +1,14 @@
 """The oracle and the tags, against brute force."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance import helpers
 from conformance.helpers import make_tokens, numbers, seen
 from conformance.log import TokenLog
 from conformance.tags import (
@@ -26,13 +29,13 @@ DIMS = Dims(2, 3, 5, 7)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_tokens_are_exact_in_every_dtype(dtype):
     ids = [0, 1, LARGEST_TOKEN[dtype] - 1]
+    dims = replace(DIMS, dtype=dtype)
     keys, values = make_tokens(ids, 2, 3, 5, 7, getattr(mx, dtype))
     assert keys.shape == (2, 3, 3, 5)
     assert values.shape == (2, 3, 3, 7)
-    np.testing.assert_array_equal(to_numpy(keys), expected_rows(ids, DIMS, KEYS))
-    np.testing.assert_array_equal(to_numpy(values), expected_rows(ids, DIMS, VALUES))
-    assert (identify(to_numpy(keys), KEYS) == ids).all()
-    assert numbers(keys) == ids
+    np.testing.assert_array_equal(to_numpy(keys), expected_rows(ids, dims, KEYS))
+    np.testing.assert_array_equal(to_numpy(values), expected_rows(ids, dims, VALUES))
+    assert (identify(to_numpy(keys), KEYS, dtype) == ids).all()
 
 
 @given(st.lists(st.integers(0, 2000), min_size=1, max_size=8, unique=True))
@@ -92,8 +95,12 @@ def test_dense_attention_is_softmax_over_the_visible_keys():
             np.testing.assert_allclose(out[0, head, index], expected)
 
 
-def test_masks_read_by_the_printed_helper():
-    keys, _ = make_tokens(range(4), 1, 1, 3, 3, mx.float32)
+def test_masks_and_numbers_read_by_the_printed_helpers(monkeypatch):
+    monkeypatch.setattr(helpers, "tokens", lambda ids: make_tokens(ids, 1, 1, 3, 4, mx.float32))
+    keys, values = make_tokens(range(4), 1, 1, 3, 4, mx.float32)
+    assert numbers(keys) == numbers(values, 0, 1) == [0, 1, 2, 3]
+    assert numbers(values) == [-1, -1, -1, -1]
+    assert numbers(mx.concatenate([keys, mx.zeros((1, 1, 1, 3))], axis=2)) == [0, 1, 2, 3, -1]
     assert seen(None, keys, 1, 0) == [0, 1, 2, 3]
     assert seen("causal", keys, 2, 0) == [0, 1, 2]
     assert seen(mx.array([[True, False, True, False]]), keys, 1, 0) == [0, 2]

@@ -49,6 +49,9 @@ def deep_copy_is_a_fork(ctx: Context) -> None:
         run.lines.append("import copy")
         copied = run.read(line, lambda: copy.deepcopy(run.cache))
         other = fork(run, line, copied)
+        from conformance.checks.restore import cannot_be_told_apart
+
+        cannot_be_told_apart(run, other)
         # Both go on, in turns; what one does must not show in the other.
         driven = other
         for branch, operations in ((run, first), (other, second), (run, [])):

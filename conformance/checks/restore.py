@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,25 @@ def restored(run: Run) -> Run:
     return fork(run, line, cache)
 
 
+def cannot_be_told_apart(run: Run, other: Run) -> Run:
+    """Fail if the forked cache answers anything otherwise than the one it comes from."""
+    before, after = run.observe(state=False), other.observe(state=False)
+    for name, value in before.items():
+        if name in after and after[name] != value:
+            other.fail(
+                f"{name} of the new cache is not that of the old one",
+                expected=str(value)[:80],
+                observed=str(after[name])[:80],
+                code=[
+                    "cache, other = other, cache",
+                    f"before = str({name})",
+                    "cache, other = other, cache",
+                    f"assert str({name}) == before, {name}",
+                ],
+            )
+    return other
+
+
 def goes_on(run: Run, operations: list[Operation]) -> None:
     for operation in [*operations, Ask(1)]:
         run.apply([operation])
@@ -97,9 +118,9 @@ def goes_on_where_it_stood(ctx: Context) -> None:
         run = ctx.run().apply(first)
         if not run.log.ids:
             return  # REST-3
-        run = restored(run)
+        run = cannot_be_told_apart(run, restored(run))
         goes_on(run, second)
-        goes_on(restored(run), third)
+        goes_on(cannot_be_told_apart(run, restored(run)), third)
 
     ctx.for_all(st.tuples(drawn_traces, drawn_traces, drawn_traces), test, fraction=0.5)
 
@@ -120,12 +141,44 @@ def is_usable_in_every_method(ctx: Context) -> None:
                 line = f"cache.{name}()"
                 other.call(line, getattr(other.cache, name))
                 other.lines.pop()
-        if "nbytes" in members:
+        if "nbytes" in members and _guarded_nbytes(run):
             other.read("cache.nbytes", lambda: other.cache.nbytes)
+        for name, arguments in CALLS.items():
+            # Each on a cache of its own, for it may change it; the original says what is legal.
+            if name in members and _accepts(copy.deepcopy(run.cache), name, arguments):
+                fresh = restored(run)
+                shown = ", ".join(f"{key}={value}" for key, value in arguments.items())
+                fresh.call(
+                    f"cache.{name}({shown})", partial(getattr(fresh.cache, name), **arguments)
+                )
         other.step(Ask(2))
         other.step(Ask(1))
+        other.trim(1)
+        other.call("copy.deepcopy(cache)", lambda: copy.deepcopy(other.cache))
 
     ctx.for_traces(some(ctx), test, fraction=0.3)
+
+
+CALLS: dict[str, dict[str, int]] = {
+    "reset": {},
+    "to_quantized": {"group_size": 32, "bits": 8},
+    "maybe_trim_front": {},
+}
+
+
+def _guarded_nbytes(run: Run) -> bool:
+    try:
+        return run.cache.nbytes is not None
+    except Exception:
+        return False  # MEAS-3
+
+
+def _accepts(cache: Any, name: str, arguments: dict[str, int]) -> bool:
+    try:
+        getattr(cache, name)(**arguments)
+    except Exception:
+        return False
+    return True
 
 
 def _raises(run: Run, name: str) -> Exception | None:
@@ -168,7 +221,8 @@ def comes_back_as_it_was(ctx: Context) -> None:
                 code=["print(other.state, cache.state)", "raise AssertionError('not equal')"],
             )
 
-    ctx.for_traces(some(ctx), test, masks=False, fraction=0.3)
+    for dtype in (ctx.profile.claims.dtypes[0], ctx.profile.claims.dtypes[-1]):
+        ctx.for_traces(some(ctx), test, masks=False, dims=ctx.dims(dtype=dtype), fraction=0.3)
 
 
 def _typed(tree: Any) -> Any:
@@ -290,7 +344,9 @@ def assigning_state_replaces_everything(ctx: Context) -> None:
         run = ctx.run().apply(live)
         if not run.log.ids:
             return
-        used = ctx.run().apply(stale)
+        used = ctx.run()
+        used.log._next = 100  # so that a row that stays behind is told from a new one
+        used.apply(stale)
         dialect = Dialect(run)
         call = run.profile.subject.call or "..."
         run.lines += ["source = cache", f"cache = {call}"]
@@ -299,7 +355,11 @@ def assigning_state_replaces_everything(ctx: Context) -> None:
         if dialect.meta:
             line += "; cache.meta_state = source.meta_state"
         run.call(line, lambda: dialect.assign(used.cache, *dialect.read(run.cache)))
-        run.cache = used.cache
+        source, run.cache = run.cache, used.cache
+        waiting = fork(run, "", source)
+        waiting.lines = run.lines
+        run.lines.append("other = source")
+        cannot_be_told_apart(waiting, run)
         goes_on(run, [Ask(1), Ask(2)])
 
     ctx.for_all(st.tuples(drawn_traces, drawn_traces), test, fraction=0.5)

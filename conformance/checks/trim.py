@@ -149,6 +149,9 @@ def clamps_and_ignores_zero(ctx: Context) -> None:
         if remove(run, 0):
             raise EndOfTrace("TRIM-1")
         offset_is(run, run.log.offsets, "after trim(0)")
+        whole(run.step(Ask(1)))
+        if not trimmable(run):
+            raise EndOfTrace("cannot be trimmed any more")
         length = run.log.length
         removed = remove(run, length + 5)
         dropped = run.steps[-1].length < length

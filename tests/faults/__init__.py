@@ -4,17 +4,47 @@ One module a contract, as in kvproto/contracts and conformance/checks. The class
 caches with one thing changed.
 """
 
-from tests.faults import datafree, mask, position, readback, refuse, state, update
+from tests.faults import (
+    batch,
+    composite,
+    copying,
+    datafree,
+    decode,
+    mask,
+    measure,
+    mixed_dtypes,
+    position,
+    quantize,
+    readback,
+    recurrent,
+    refuse,
+    restore,
+    state,
+    trim,
+    update,
+    window,
+)
 from tests.faults.gallery import FAULTS, Fault
 
 __all__ = [
     "FAULTS",
     "Fault",
+    "batch",
+    "composite",
+    "copying",
     "datafree",
+    "decode",
     "mask",
+    "measure",
+    "mixed_dtypes",
     "position",
+    "quantize",
     "readback",
+    "recurrent",
     "refuse",
+    "restore",
     "state",
+    "trim",
     "update",
+    "window",
 ]
