@@ -131,7 +131,7 @@ class Profile:
         """Names of the contracts that apply, in the order of the spec."""
         has = self.capabilities.members
         names = []
-        if "offset" in has:
+        if "offset" in has and (self.capabilities.storage_backed or self.capabilities.data_free):
             names.append("position")
         if self.capabilities.storage_backed or self.capabilities.data_free:
             names.append("mask")
@@ -365,6 +365,11 @@ class _Declared:
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         value: Any = self._values.get(name)
+        if isinstance(value, property):
+            try:
+                value = getattr(self._cache, name)
+            except Exception:
+                return None
         if hasattr(value, "tolist"):
             value = value.tolist()
         if isinstance(value, (list, tuple)) and value and all(isinstance(v, int) for v in value):

@@ -11,6 +11,7 @@ from conformance.batch import Batch, batch_dims
 from conformance.checks._common import Held
 from conformance.engine import Context, NotApplicable, check
 from conformance.subject import Profile
+from conformance.trace import plain
 from kvproto.visibility import Sinks, SlidingWindow
 
 BASICS = ("UPD-1", "UPD-2", "MASK-1", "MASK-2", "MASK-3", "MASK-4")
@@ -84,6 +85,7 @@ def rows_are_as_alone(ctx: Context) -> None:
             batch.step(count)
             batch.check_offset(f"after an append of {count}")
 
+    ctx.for_each([([3, 3], [1]), ([2, 2, 5], [2])], test)
     ctx.for_all(st.tuples(lengths_of(ctx.profile), COUNTS), test)
 
 
@@ -271,8 +273,25 @@ def members_are_left_alone(ctx: Context) -> None:
         row = batch.extract(0)
         if has_state:
             held.keep("row.state", row.cache.state)
+        live = [plain(member.state) if has_state else None for member in batch.members]
         for _ in counts:
             batch.step(1)
+        for index, member in enumerate(batch.members):
+            own = len(batch.rows[index]) - len(counts)
+            if "offset" in ctx.profile.capabilities.members and plain(member.offset) != own:
+                run.fail(
+                    f"merging moves the offset of member {index}",
+                    expected=str(own),
+                    observed=str(plain(member.offset)),
+                    code=[f"assert members[{index}].offset == {own}, members[{index}].offset"],
+                )
+            if has_state and plain(member.state) != live[index]:
+                run.fail(
+                    f"member {index} of a merge changes while the batch goes on",
+                    expected="its state as it was",
+                    observed="another state",
+                    code=["raise AssertionError('a member changed')"],
+                )
         held.check()
         row.step(1)
         batch.step(1)

@@ -147,7 +147,7 @@ def advance_counts_padding_down(ctx: Context) -> None:
     ctx.for_all(st.tuples(PADDING, PADDING, counts), test, fraction=0.5)
 
 
-@check("REC-3")
+@check("REC-3", needs=("REC-1",))
 def mask_shows_valid_positions(ctx: Context) -> None:
     def test(drawn: tuple[list[int] | None, list[int] | None, int]) -> None:
         left, lengths, count = drawn
@@ -183,7 +183,7 @@ def mask_shows_valid_positions(ctx: Context) -> None:
     ctx.for_all(st.tuples(PADDING, PADDING, st.integers(1, 6)), test, fraction=0.5)
 
 
-@check("REC-4")
+@check("REC-4", needs=("REC-1",))
 def is_not_trimmable(ctx: Context) -> None:
     run = ctx.run(masks=False)
     ctx.tried += 1
@@ -207,7 +207,7 @@ def no_state(profile: Profile) -> str | None:
     return None if "state" in profile.capabilities.members else "has no state"
 
 
-@check("REC-5", skip=no_state)
+@check("REC-5", needs=("REC-1",), skip=no_state)
 def held_state_keeps_its_slots(ctx: Context) -> None:
     run = ctx.run(masks=False)
     ctx.tried += 1
@@ -225,7 +225,7 @@ def held_state_keeps_its_slots(ctx: Context) -> None:
         )
 
 
-@check("REC-6")
+@check("REC-6", needs=("REC-1",))
 def no_graph_grows(ctx: Context) -> None:
     if "advance" not in ctx.profile.capabilities.members:
         raise NotApplicable("has no advance")
@@ -254,7 +254,7 @@ def no_graph_grows(ctx: Context) -> None:
         )
 
 
-@check("REC-7")
+@check("REC-7", needs=("REC-1",))
 def measures_unset_slots(ctx: Context) -> None:
     members = ctx.profile.capabilities.members
     run = ctx.run(masks=False)

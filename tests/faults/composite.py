@@ -175,7 +175,8 @@ class BitsOfNoMeaning(Two):
     bits = None
 
 
-@fault("COMP-3")
+# It then counts as a storing cache, and trims without an offset.
+@fault("COMP-3", also=("TRIM-1", "TRIM-2"))
 class UpdatesItsFirstChild(CompositeCache):
     """It has the update_and_fetch of its first child."""
 

@@ -234,7 +234,8 @@ class TakesNegativeCapacity(KVCache):
         super().__init__(capacity=None if capacity is None else abs(capacity))
 
 
-@fault("DEC-4")
+# A restored cache is as small as its tokens, and has to grow at once.
+@fault("DEC-4", also=("REST-2", "REST-3"))
 class GrowsByHalf(StepKVCache):
     """A full buffer grows by half its capacity: one of 1 row does not grow at all."""
 

@@ -18,7 +18,8 @@ class SizeIsZero(KVCache):
         return 0
 
 
-@fault("MEAS-1")
+# A restored cache has a buffer of another size.
+@fault("MEAS-1", also=("REST-1",))
 class SizeIsTheBuffer(KVCache):
     """size() counts spare rows."""
 

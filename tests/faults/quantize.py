@@ -180,3 +180,40 @@ class CutsTheHeadDim(QuantizedKVCache):
         elif rest:
             keys = mx.pad(keys, [(0, 0), (0, 0), (0, 0), (0, self._group_size - rest)])
         return super().update_and_fetch(keys, values)
+
+
+# -- QNT-3: what mx.quantize gives; QNT-4: attention ------------------------------------------
+
+
+# The error is beyond the rounding of one quantisation.
+@fault("QNT-3", also=("UPD-14",))
+class QuantizesTwice(QuantizedKVCache):
+    """Rows are dequantised and quantised again with other bits before they are stored."""
+
+    def _quantized(self, rows: mx.array) -> Any:
+        options = {"group_size": self._group_size, "bits": 6}
+        return super()._quantized(mx.dequantize(*mx.quantize(rows, **options), **options))
+
+
+# NaN times a weight of zero is NaN in plain attention, too.
+@fault("QNT-4", also=("UPD-14",))
+class HiddenRowsAreNaN(QuantizedKVCache):
+    """Spare rows are returned, too; the mask hides them, but their scales are not numbers."""
+
+    def make_mask(
+        self, N: int, /, *, return_array: bool = False, window_size: int | None = None
+    ) -> Any:
+        mask = super().make_mask(N, return_array=True, window_size=window_size)
+        mask = mx.ones((N, self._offset + N), mx.bool_) if mask is None else mask
+        return mx.pad(mask, [(0, 0), (0, 2)])
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array, /) -> Any:
+        widths = [(0, 0), (0, 0), (0, 2), (0, 0)]
+        return tuple(
+            (
+                mx.pad(packed, widths),
+                mx.pad(scales, widths, constant_values=mx.nan),
+                mx.pad(biases, widths),
+            )
+            for packed, scales, biases in super().update_and_fetch(keys, values)
+        )

@@ -252,7 +252,8 @@ class KeepsTheChunkBefore(ChunkedKVCache):
             super().maybe_trim_front()
 
 
-@fault("WIN-8", arguments="8")
+# size() is offset less start_position.
+@fault("WIN-8", arguments="8", also=("MEAS-1",))
 class StartStaysAtZero(ChunkedKVCache):
     """start_position is 0 when the front was dropped."""
 
@@ -261,7 +262,8 @@ class StartStaysAtZero(ChunkedKVCache):
         return 0
 
 
-@fault("WIN-8", arguments="8")
+# size() is offset less start_position.
+@fault("WIN-8", arguments="8", also=("MEAS-1",))
 class StartMovesAlone(ChunkedKVCache):
     """maybe_trim_front moves what start_position says, and keeps the rows."""
 
