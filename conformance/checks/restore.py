@@ -329,7 +329,7 @@ def restored_caches_are_independent(ctx: Context) -> None:
 
 def no_pending(profile: Profile) -> str | None:
     if {"prepare", "finalize"} <= profile.capabilities.members:
-        return "pending padding is the business of the batch contract, which is not written yet"
+        return "has pending padding; a check of its state in between is not written yet"
     return "has no prepare and finalize"
 
 
