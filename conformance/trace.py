@@ -31,7 +31,7 @@ from conformance.tags import (
     identify,
     to_numpy,
 )
-from kvproto.visibility import Chunk, Full, SlidingWindow, Visibility
+from kvproto.visibility import Chunk, Full, Visibility
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -686,7 +686,3 @@ def seen_violation(step: Step, row: int, query: int, expected: Sequence[int]) ->
         code=code,
         step=step,
     )
-
-
-def window_of(visibility: Visibility) -> int | None:
-    return visibility.window if isinstance(visibility, SlidingWindow) else None
