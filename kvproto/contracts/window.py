@@ -31,7 +31,8 @@ CONTRACT = REGISTRY.register(
             "WIN-1",
             Level.MUST,
             "show each of S new queries its last W tokens, and stay bounded after any history "
-            "(W+S-1 rows after an append of S are legal, and needed).",
+            "(W+S-1 rows after an append of S are needed, and more are legal while a mask hides "
+            "them).",
             "A window that is trimmed to W before a chunk is attended starves its first queries; "
             "one that is never trimmed grows without end.",
             (LAYERS,),

@@ -24,15 +24,6 @@ class NeverDrops(SlidingWindowKVCache):
 
 
 @fault("WIN-1", arguments="8")
-class DropsLate(SlidingWindowKVCache):
-    """It lets three windows come together before it drops any."""
-
-    def _rows_kept(self) -> int:
-        held = self._end - self._start
-        return held if held < 3 * self._window else self._window - 1
-
-
-@fault("WIN-1", arguments="8")
 class DropsOneRow(SlidingWindowKVCache):
     """Each append drops one row at most, however many it brings."""
 
