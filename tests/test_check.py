@@ -132,13 +132,16 @@ def test_a_cache_that_does_not_repeat_itself_is_still_judged():
     assert all(result.verdict is not Verdict.ERROR for result in report.results), str(report)
 
 
-def test_strict_makes_should_decide():
-    class Falls(Single):
-        def make_mask(self, N, *, return_array=False, window_size=None):
-            return super().make_mask(max(N, 1), return_array=return_array, window_size=window_size)
+class AcceptsZeroTokens(Single):
+    """make_mask(0) is answered."""
 
-    assert check(Falls, effort="quick").conforms
-    report = check(Falls, effort="quick", strict=True)
+    def make_mask(self, N, *, return_array=False, window_size=None):
+        return super().make_mask(max(N, 1), return_array=return_array, window_size=window_size)
+
+
+def test_strict_makes_should_decide():
+    assert check(AcceptsZeroTokens, effort="quick").conforms
+    report = check(AcceptsZeroTokens, effort="quick", strict=True)
     assert [result.clause for result in report.broken] == ["MASK-11"]
 
 
