@@ -29,17 +29,15 @@ def dense_attention(step: Step, queries: np.ndarray, scale: float) -> tuple[np.n
     add (n + 4) u. The error of an output is that, times the spread of the values.
     """
     run = step.run
-    log = run.log
-    full = list(log.ids)
-    log.ids = step.ids
-    try:
-        expected = log.attention(queries, list(step.columns), step.visibility, run.dims, scale)
-    finally:
-        log.ids = full
-    if run.profile.capabilities.quantized:
-        expected = _dense_quantized(step, queries, scale)
     keys = run.expected_rows(step.ids, KEYS)
     values = run.expected_rows(step.ids, VALUES)
+    held = keys, values
+    if run.profile.capabilities.quantized:  # what mx.quantize makes of the rows
+        held = tuple(  # type: ignore[assignment]
+            to_numpy(run.dequantize(run.quantized(rows))) for rows in run.tokens(step.ids)
+        )
+    columns = list(step.columns)
+    expected = run.log.attention(queries, *held, columns, step.visibility, scale)
     unit = UNIT_ROUNDOFF[run.dims.dtype]
     groups = queries.shape[1] // run.dims.heads
     terms = np.abs(queries) @ np.abs(np.repeat(keys, groups, axis=1)).swapaxes(-1, -2) * scale
@@ -48,21 +46,3 @@ def dense_attention(step: Step, queries: np.ndarray, scale: float) -> tuple[np.n
     n = len(step.ids)
     bound = unit * (2 * (run.dims.key_dim + 2) * scores + n + 4) * spread
     return expected, np.broadcast_to(bound + 1e-6, expected.shape)
-
-
-def _dense_quantized(step: Step, queries: np.ndarray, scale: float) -> np.ndarray:
-    """Dense attention over what mx.quantize makes of the logged rows."""
-    run = step.run
-    keys, values = (to_numpy(run.dequantize(run.quantized(rows))) for rows in run.tokens(step.ids))
-    out = np.full((*queries.shape[:3], run.dims.value_dim), np.nan)
-    groups = queries.shape[1] // run.dims.heads
-    for row in range(run.dims.batch):
-        for index, column in enumerate(step.columns):
-            if run.log.is_padding(row, column):
-                continue
-            seen = run.log.visible(row, column, step.visibility)
-            for head in range(queries.shape[1]):
-                scores = keys[row, head // groups, seen] @ queries[row, head, index] * scale
-                weights = np.exp(scores - scores.max())
-                out[row, head, index] = weights @ values[row, head // groups, seen] / weights.sum()
-    return out

@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
 from conformance.helpers import make_tokens
 from conformance.program import ranges
 from conformance.subject import Profile
 from conformance.tags import KEYS, Dims, identify, to_numpy
-from conformance.trace import Ask, Run, default_dims
+from conformance.trace import Ask, BoolArray, Run, default_dims, densify
 from kvproto.visibility import Visibility
 
 APART = 100
@@ -212,21 +211,14 @@ class Batch:
         declared = self.run.profile.claims.visibility
         return declared if window is None else declared.narrowed(window) or declared
 
-    def _dense(self, mask: Any, length: int, count: int, batch: int) -> Any:
-        if mask is None:
-            return np.ones((batch, count, length), dtype=bool)
-        if isinstance(mask, str):
-            causal = np.arange(length) <= np.arange(length - count, length)[:, None]
-            return np.broadcast_to(causal, (batch, count, length))
-        rows = to_numpy(mask)
-        allowed = rows != 0 if mask.dtype == mx.bool_ else rows == 0
+    def _dense(self, mask: Any, length: int, count: int, batch: int) -> BoolArray:
         try:
-            return np.broadcast_to(allowed, (batch, 1, count, length))[:, 0]
+            return densify(mask, batch, count, length)
         except ValueError:
             self.run.fail(
                 f"the mask does not fit {batch} rows of {length} keys",
                 expected=f"({batch}, 1, {count}, {length})",
-                observed=str(tuple(rows.shape)),
+                observed=str(tuple(mask.shape)),
                 code=[f"mx.broadcast_to(mask, ({batch}, 1, {count}, keys.shape[2]))"],
             )
 

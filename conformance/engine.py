@@ -234,8 +234,7 @@ class Session:
         return self.report_of(results)
 
     def report_of(self, results: list[Result]) -> Report:
-        """A report with these results, in the order of the spec."""
-        order = list(REGISTRY)
+        """A report with these results."""
         claims = self.profile.claims
         shown = {"visibility": str(claims.visibility)}
         if self.profile.capabilities.storage_backed:
@@ -259,7 +258,7 @@ class Session:
                 for name, value in shown.items()
             ],
             notes=self.notes,
-            results=sorted(results, key=lambda result: order.index(result.clause)),
+            results=results,
             effort=self.effort,
             strict=self.strict,
         )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from conformance.tags import KEYS, VALUES, Dims, FloatArray, expected_rows
+from conformance.tags import FloatArray
 from kvproto.visibility import Visibility
 
 
@@ -64,25 +64,26 @@ class TokenLog:
     def attention(
         self,
         queries: FloatArray,
+        keys: FloatArray,
+        values: FloatArray,
         columns: Sequence[int],
         visibility: Visibility,
-        dims: Dims,
         scale: float,
     ) -> FloatArray:
         """Dense softmax attention in float64, one query at a time.
 
         Args:
             queries: ``(B, n_heads, N, Dk)``; n_heads is a multiple of the key heads.
+            keys, values: the rows of the logged tokens, ``(B, n_kv_heads, T, Dk)`` and
+                ``(B, n_kv_heads, T, Dv)``.
             columns: the N columns that the queries were made from.
 
         Returns:
             ``(B, n_heads, N, Dv)``; NaN for queries that are padding themselves.
         """
-        keys = expected_rows(self.ids, dims, KEYS)
-        values = expected_rows(self.ids, dims, VALUES)
         batch, n_heads = queries.shape[:2]
-        groups = n_heads // dims.heads
-        out = np.full((batch, n_heads, len(columns), dims.value_dim), np.nan)
+        groups = n_heads // keys.shape[1]
+        out = np.full((batch, n_heads, len(columns), values.shape[-1]), np.nan)
         for row in range(batch):
             for index, column in enumerate(columns):
                 if self.is_padding(row, column):

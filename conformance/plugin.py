@@ -111,26 +111,11 @@ class Suite:
 
     def reports(self) -> list[Report]:
         """A report for each subject that was run."""
-        reports = []
-        for name, results in self.results.items():
-            if not results:
-                continue
-            head = self.heads[name]
-            order = list(REGISTRY)
-            reports.append(
-                Report(
-                    target=head["target"],
-                    class_name=head["class"],
-                    contracts=head["kinds"],
-                    visibility=head["visibility"],
-                    claims=[(c["name"], c["value"], c["source"]) for c in head["claims"]],
-                    notes=head["notes"],
-                    results=sorted(results.values(), key=lambda r: order.index(r.clause)),
-                    effort=head["effort"],
-                    strict=head["strict"],
-                )
-            )
-        return reports
+        return [
+            Report.from_json(self.heads[name], list(results.values()))
+            for name, results in self.results.items()
+            if results
+        ]
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if hasattr(self.config, "workerinput"):

@@ -113,6 +113,20 @@ class Subject:
     constructor: Callable[..., Any] | None = None
     """What is called with them; lets a check construct the class with other arguments."""
 
+    def parameter(self, names: Iterable[str]) -> str | None:
+        """The first of these names that the constructor takes; None where it is not known."""
+        if self.constructor is None:
+            return None
+        parameters = inspect.signature(self.constructor).parameters
+        return next((name for name in names if name in parameters), None)
+
+    def construct(self, **changes: Any) -> Any:
+        """A cache made with other constructor arguments; whatever that raises."""
+        assert self.constructor is not None
+        bound = inspect.signature(self.constructor).bind_partial()
+        bound.arguments.update({**self.arguments, **changes})
+        return self.constructor(*bound.args, **bound.kwargs)
+
 
 @dataclass(frozen=True)
 class Profile:

@@ -166,27 +166,23 @@ class Step:
             Violation: it is neither None nor "causal" nor an array that broadcasts.
         """
         batch, count, length = self.run.dims.batch, self.ask.count, self.length
-        if self.mask is None:
-            return np.ones((batch, count, length), dtype=np.bool_)
         if self.mask is MODEL_MASK:
             ids = self.key_ids[:, 0]
-            seen = [
-                [np.isin(ids[b], self.visible(b, q)) for q in range(count)] for b in range(batch)
-            ]
-            return np.array(seen, dtype=np.bool_)
-        if isinstance(self.mask, str):
-            last = np.arange(length - count, length)[:, None]
-            causal = np.arange(length)[None, :] <= last
-            return np.broadcast_to(causal, (batch, count, length))
-        rows = self.mask_rows
-        allowed = rows != 0 if _is_boolean(self.mask) else rows == 0
+            return np.array(
+                [
+                    [np.isin(ids[row], self.visible(row, query)) for query in range(count)]
+                    for row in range(batch)
+                ],
+                dtype=np.bool_,
+            )
         try:
-            return np.broadcast_to(allowed, (batch, 1, count, length))[:, 0]
+            rows = None if self.symbolic else self.mask_rows
+            return densify(self.mask, batch, count, length, rows=rows)
         except ValueError:
             self.run.fail(
-                f"the mask of shape {tuple(rows.shape)} does not fit the keys",
+                f"the mask of shape {tuple(self.mask_rows.shape)} does not fit the keys",
                 expected=f"a shape that broadcasts to {(batch, 1, count, length)}",
-                observed=str(tuple(rows.shape)),
+                observed=str(tuple(self.mask_rows.shape)),
                 code=[
                     f"keys_returned = {self.run.length_code()}",
                     f"mx.broadcast_to(mask, ({batch}, 1, {count}, keys_returned))",
@@ -207,8 +203,27 @@ class Step:
         return [self.ids[column] for column in columns]
 
 
-def _is_boolean(mask: Any) -> bool:
-    return bool(mask.dtype == (mx.bool_ if isinstance(mask, mx.array) else np.bool_))
+def densify(
+    mask: Any, batch: int, count: int, length: int, *, rows: FloatArray | None = None
+) -> BoolArray:
+    """A mask as booleans of shape (batch, count, length), True = may attend.
+
+    Args:
+        rows: an array mask as numbers, where they were read before.
+
+    Raises:
+        ValueError: an array that does not broadcast to that shape.
+    """
+    if mask is None:
+        return np.ones((batch, count, length), dtype=np.bool_)
+    if isinstance(mask, str):  # aligned at the lower right
+        causal = np.arange(length) <= np.arange(length - count, length)[:, None]
+        return np.broadcast_to(causal, (batch, count, length))
+    if rows is None:
+        rows = to_numpy(mask)
+    boolean = mask.dtype == (mx.bool_ if isinstance(mask, mx.array) else np.bool_)
+    allowed = rows != 0 if boolean else rows == 0
+    return np.broadcast_to(allowed, (batch, 1, count, length))[:, 0]
 
 
 class Run:

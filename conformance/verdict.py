@@ -99,6 +99,10 @@ class Report:
     effort: str
     strict: bool = False
 
+    def __post_init__(self) -> None:
+        order = list(REGISTRY)
+        self.results = sorted(self.results, key=lambda result: order.index(result.clause))
+
     @property
     def complete(self) -> bool:
         """Whether every clause of the spec has a verdict."""
@@ -144,6 +148,21 @@ class Report:
             "conforms": self.conforms,
             "results": [result.to_json() for result in self.results],
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], results: Sequence[Result]) -> Report:
+        """A report with these results, the rest read back from what :meth:`to_json` gave."""
+        return cls(
+            target=data["target"],
+            class_name=data["class"],
+            contracts=data["kinds"],
+            visibility=data["visibility"],
+            claims=[(claim["name"], claim["value"], claim["source"]) for claim in data["claims"]],
+            notes=data["notes"],
+            results=list(results),
+            effort=data["effort"],
+            strict=data["strict"],
+        )
 
     def __str__(self) -> str:
         from conformance.report.terminal import render

@@ -78,8 +78,8 @@ def test_dense_attention_is_softmax_over_the_visible_keys():
     log.append(5)
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(1, 4, 2, 4))
-    out = log.attention(queries, [3, 4], SlidingWindow(3), dims, 0.5)
     keys, values = expected_rows(range(5), dims, KEYS), expected_rows(range(5), dims, VALUES)
+    out = log.attention(queries, keys, values, [3, 4], SlidingWindow(3), 0.5)
     for head in range(4):
         for index, column in enumerate((3, 4)):
             scores = np.array(

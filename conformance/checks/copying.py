@@ -40,6 +40,25 @@ def hand_over(driven: Run, waiting: Run) -> Run:
     return waiting
 
 
+def cannot_be_told_apart(run: Run, other: Run) -> Run:
+    """Fail if the forked cache answers anything otherwise than the one it comes from."""
+    before, after = run.observe(state=False), other.observe(state=False)
+    for name, value in before.items():
+        if name in after and after[name] != value:
+            other.fail(
+                f"{name} of the new cache is not that of the old one",
+                expected=str(value)[:80],
+                observed=str(after[name])[:80],
+                code=[
+                    "cache, other = other, cache",
+                    f"before = str({name})",
+                    "cache, other = other, cache",
+                    f"assert str({name}) == before, {name}",
+                ],
+            )
+    return other
+
+
 @check("COPY-1", needs=NEEDS)
 def deep_copy_is_a_fork(ctx: Context) -> None:
     def test(drawn: tuple[list[Operation], list[Operation], list[Operation]]) -> None:
@@ -49,8 +68,6 @@ def deep_copy_is_a_fork(ctx: Context) -> None:
         run.lines.append("import copy")
         copied = run.read(line, lambda: copy.deepcopy(run.cache))
         other = fork(run, line, copied)
-        from conformance.checks.restore import cannot_be_told_apart
-
         cannot_be_told_apart(run, other)
         # Both go on, in turns; what one does must not show in the other.
         driven = other

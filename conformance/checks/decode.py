@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -180,21 +179,14 @@ def capacities_are_sane(ctx: Context) -> None:
     subject = ctx.profile.subject
     if subject.constructor is None:
         raise NotApplicable("made by a function: the constructor is not known")
-    signature = inspect.signature(subject.constructor)
-    name = next((n for n in CAPACITY_NAMES if n in signature.parameters), None)
+    name = subject.parameter(CAPACITY_NAMES)
     if name is None:
         raise NotApplicable(f"its constructor has none of {', '.join(CAPACITY_NAMES)}")
-
-    def construct(value: int) -> Any:
-        bound = signature.bind_partial()
-        bound.arguments.update({**subject.arguments, name: value})
-        assert subject.constructor is not None
-        return subject.constructor(*bound.args, **bound.kwargs)
 
     for value in (0, -1):
         ctx.tried += 1
         try:
-            construct(value)
+            subject.construct(**{name: value})
         except (ValueError, TypeError):
             continue
         run = ctx.run(masks=False)
@@ -209,7 +201,7 @@ def capacities_are_sane(ctx: Context) -> None:
     for value in (1, 2, 3):
         ctx.tried += 1
         run = ctx.run(masks=False)
-        run.cache = construct(value)
+        run.cache = subject.construct(**{name: value})
         for count in (1, 2, 1, 5):
             retained(run.step(Ask(count)))
 

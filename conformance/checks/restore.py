@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 from hypothesis import strategies as st
 
-from conformance.checks.copying import fork, hand_over
+from conformance.checks.copying import cannot_be_told_apart, fork, hand_over
 from conformance.checks.whole import NEEDS, whole
 from conformance.engine import Context, check
 from conformance.strategies import Shape, traces
@@ -81,25 +81,6 @@ def restored(run: Run) -> Run:
     line = dialect.line(run)
     cache = run.read(line, lambda: dialect.restore(run, run.cache, *dialect.read(run.cache)))
     return fork(run, line, cache)
-
-
-def cannot_be_told_apart(run: Run, other: Run) -> Run:
-    """Fail if the forked cache answers anything otherwise than the one it comes from."""
-    before, after = run.observe(state=False), other.observe(state=False)
-    for name, value in before.items():
-        if name in after and after[name] != value:
-            other.fail(
-                f"{name} of the new cache is not that of the old one",
-                expected=str(value)[:80],
-                observed=str(after[name])[:80],
-                code=[
-                    "cache, other = other, cache",
-                    f"before = str({name})",
-                    "cache, other = other, cache",
-                    f"assert str({name}) == before, {name}",
-                ],
-            )
-    return other
 
 
 def goes_on(run: Run, operations: list[Operation]) -> None:

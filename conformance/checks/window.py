@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import mlx.core as mx
 
 from conformance.checks._common import Held, compare_seen
@@ -149,23 +147,22 @@ def senseless_windows_are_rejected(ctx: Context) -> None:
     subject = ctx.profile.subject
     if subject.constructor is None:
         raise NotApplicable("made by a function: the constructor is not known")
-    signature = inspect.signature(subject.constructor)
-    window = next((n for n in WINDOW_NAMES if n in signature.parameters), None)
+    window = subject.parameter(WINDOW_NAMES)
     if window is None:
         raise NotApplicable(f"its constructor has none of {', '.join(WINDOW_NAMES)}")
-    sinks = next((n for n in SINK_NAMES if n in signature.parameters), None)
+    sinks = subject.parameter(SINK_NAMES)
     size = window_of(ctx.profile)
     cases: list[dict[str, int]] = [{window: 0}, {window: -1}]
     if sinks is not None:
         cases += [{sinks: -1}, {sinks: size}]
     for case in cases:
         ctx.tried += 1
-        bound = signature.bind_partial()
-        bound.arguments.update({**subject.arguments, **case})
-        shown = ", ".join(f"{name}={value}" for name, value in bound.arguments.items())
+        shown = ", ".join(
+            f"{name}={value}" for name, value in {**subject.arguments, **case}.items()
+        )
         name = getattr(subject.constructor, "__name__", "cls")
         try:
-            subject.constructor(*bound.args, **bound.kwargs)
+            subject.construct(**case)
         except (ValueError, TypeError):
             continue
         run = ctx.run(masks=False)
