@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from conformance import bench
 from conformance.config import Options, configured_subjects, default_subjects
 from conformance.engine import CHECKS, EXAMPLES, Session
 from conformance.report.terminal import write
@@ -84,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="every clause with its test and its public faults")
     listing.add_argument("--json", action="store_true")
     listing.set_defaults(run=_list)
+
+    bench.add_parser(commands)
     return parser
 
 

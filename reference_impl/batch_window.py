@@ -43,12 +43,15 @@ class _Row:
     gone: int
     announced: Announced
 
-    def place(self, token: int, sinks: int) -> int:
-        """Where a token is in ``rows``; 0 for one that is not."""
-        kept_sinks = min(sinks, self.gone)
-        if self.gone <= token < self.length:
-            return kept_sinks + token - self.gone
-        return token if 0 <= token < kept_sinks else 0
+    def from_token(self, first: int, sinks: int, array: mx.array) -> list[mx.array]:
+        """The rows of ``array``, one of ``rows``, of the tokens from ``first`` on, in pieces; zeros
+        for those that are not held, or are padding and have negative numbers."""
+        kept = min(sinks, self.gone)  # rows of sinks that come before those of the other tokens
+        sink_rows = array[:, :, min(max(first, 0), kept) : kept]
+        others = array[:, :, kept + max(first - self.gone, 0) :]
+        before = _zeros(array, max(-first, 0))
+        between = _zeros(array, max(self.gone - max(first, kept), 0))
+        return [piece for piece in (before, sink_rows, between, others) if piece.shape[2]]
 
 
 class BatchSlidingWindowKVCache:
@@ -427,8 +430,10 @@ class BatchSlidingWindowKVCache:
         taken = self._without_right("extract", row, self._padding.right(self._columns)[row])
         if taken.rows is None:
             return SlidingWindowKVCache(self._window, sinks=self._sinks)
+        # A view would keep the memory of the whole batch alive.
+        keys, values = (mx.contiguous(rows) for rows in taken.rows)
         return SlidingWindowKVCache.from_state(
-            (*taken.rows, taken.length, self._window, self._sinks)
+            (keys, values, taken.length, self._window, self._sinks)
         )
 
     def prepare(
@@ -505,22 +510,25 @@ class BatchSlidingWindowKVCache:
         return mx.where(dropped_now, keys, rows[0]), mx.where(dropped_now, values, rows[1])
 
     def _taken(self, row: int) -> _Row:
-        """One row apart from the batch, in memory of its own."""
+        """One row apart from the batch."""
         left = self._padding.left[row]
         length, gone = self._columns - left, self._gone[row]
         announced = self._padding.announced[row]
         if self._buffers is None or length <= 0:
             return _Row(None, length, gone, announced)
-        apart = self._sinks if self._first else 0
-        tokens = [*range(min(self._sinks, gone)), *range(gone, length)]
-        columns = [left + token for token in tokens]
-        place = mx.array(
-            [
-                self._start + (apart + column - self._first if column >= self._first else token)
-                for token, column in zip(tokens, columns, strict=True)
-            ]
+        begin = self._start + (self._sinks if self._first else 0) + left - self._first
+        # The sinks of tokens that are gone are in their columns while these are held, else apart.
+        sinks = min(self._sinks, gone)
+        apart = min(sinks, max(self._first - left, 0))
+        spans = (
+            (self._start, self._start + apart),
+            (begin + apart, begin + sinks),
+            (begin + gone, self._end),
         )
-        keys, values = (mx.take(buffer[row : row + 1], place, axis=2) for buffer in self._buffers)
+        keys, values = (
+            mx.concatenate([buffer[row : row + 1, :, a:b] for a, b in spans if a < b], axis=2)
+            for buffer in self._buffers
+        )
         return _Row((keys, values), length, gone, announced)
 
     def _without_right(self, operation: str, row: int, right: int) -> _Row:
@@ -553,24 +561,24 @@ class BatchSlidingWindowKVCache:
         first = min([start + row.gone for start, row in zip(left, rows, strict=True)] + [columns])
         if first <= self._sinks:
             first = 0
-        sink_tokens = range(self._sinks if first else 0)
+        sinks = self._sinks if first else 0
         held: list[tuple[mx.array, mx.array]] = []
         if columns:
             sample = next(row.rows for row in rows if row.rows is not None)
             for start, row in zip(left, rows, strict=True):
-                tokens = [*sink_tokens, *range(first - start, columns - start)]
-                if row.rows is None:
-                    shapes = [(1, array.shape[1], len(tokens), array.shape[3]) for array in sample]
-                    keys, values = sample
-                    held.append(
-                        (mx.zeros(shapes[0], keys.dtype), mx.zeros(shapes[1], values.dtype))
-                    )
-                    continue
-                for name, array, like in zip(("keys", "values"), row.rows, sample, strict=True):
+                parts: list[mx.array] = []
+                for name, like, array in zip(
+                    ("keys", "values"), sample, row.rows or (None, None), strict=True
+                ):
+                    if array is None:
+                        parts.append(_zeros(like, sinks + columns - first))
+                        continue
                     check_fits(owner, name, array, like.shape, like.dtype)
-                place = mx.array([row.place(token, self._sinks) for token in tokens])
-                keys, values = (mx.take(array, place, axis=2) for array in row.rows)
-                held.append((keys, values))
+                    front = array[:, :, :sinks]
+                    missing = _zeros(array, sinks - front.shape[2])
+                    tokens = row.from_token(first - start, self._sinks, array)
+                    parts.append(mx.concatenate([front, missing, *tokens], axis=2))
+                held.append((parts[0], parts[1]))
         self._padding = RowPadding(left, [row.announced for row in rows])
         self._columns, self._first = columns, first
         self._gone = [row.gone for row in rows]
@@ -585,6 +593,11 @@ class BatchSlidingWindowKVCache:
         else:
             self._buffers = None
             self._end = 0
+
+
+def _zeros(rows: mx.array, count: int) -> mx.array:
+    """So many rows of zeros, (1, H, count, D) as those of ``rows``."""
+    return mx.zeros((1, rows.shape[1], count, rows.shape[3]), rows.dtype)
 
 
 def _check_window(

@@ -356,8 +356,10 @@ class SlidingWindowKVCache:
 
     def _copied_sinks(self, held: tuple[mx.array, mx.array]) -> tuple[mx.array, mx.array]:
         """The first K rows of the view, in memory of their own, which a slice would not have."""
-        rows = mx.arange(self._start, self._start + self._sinks)
-        return mx.take(held[0], rows, axis=2), mx.take(held[1], rows, axis=2)
+        keys, values = (
+            mx.contiguous(buffer[:, :, self._start : self._start + self._sinks]) for buffer in held
+        )
+        return keys, values
 
 
 def checked_window(owner: str, window: object, sinks: object) -> tuple[int, int]:
