@@ -221,8 +221,10 @@ def compare(
             made.append(prepare(one))
             made[-1]()  # the first round allocates and compiles
         except Exception as error:
-            text = f"{one.name} raises {type(error).__name__}: {str(error).splitlines()[:1]}"
-            return Row(name, "us", None, None, None, text)
+            who = "yours" if one is own else "the reference"
+            return Row(
+                name, "us", None, None, None, f"{who} raises {type(error).__name__}: {error}"
+            )
     gc.collect()
     pairs = [(made[0](), made[1]()) for _ in range(rounds)]
     ratio = statistics.median(mine / other for mine, other in pairs)
@@ -267,12 +269,12 @@ def growth(own: Candidate, reference: Candidate) -> Row:
     mine, other = moved_rows(own), moved_rows(reference)
     ratio = mine[-1] / max(other[-1], 1)
     quarter = max(mine[len(mine) // 4 - 1], 1)
-    reading = "grows in proportion to the tokens"
-    if mine[-1] / quarter > 8:  # four times the tokens: 4 if linear, 16 if quadratic
-        reading = f"grows quadratically: {ratio:.0f} times the rows copied"
-    elif mine[-1] > 3 * GROWN:
-        reading = f"copies {mine[-1] / GROWN:.1f} rows an append"
-    name = f"rows copied by {GROWN} one-token appends"
+    reading = "in proportion to the tokens"
+    if mine[-1] > 3 * GROWN:
+        reading = f"{mine[-1] / GROWN:.0f} rows an append"
+        if mine[-1] / quarter > 8:  # four times the tokens: 4 if linear, 16 if quadratic
+            reading = f"grows quadratically: {ratio:.0f} times the rows"
+    name = f"rows copied, {GROWN} appends"
     return Row(name, "rows", mine[-1], other[-1], ratio, reading)
 
 
@@ -285,8 +287,8 @@ def memory(own: Candidate, reference: Candidate, tokens: int = 4096 + 1) -> Row:
     window = getattr(own.profile.claims.visibility, "window", tokens)
     needed = own.layer.bytes_of_token * min(window, tokens)
     ratio = held[0] / max(held[1], 1)
-    reading = f"{held[0] / needed:.2f} bytes held for each byte of visible tokens, unquantised"
-    return Row(f"bytes held after {tokens} tokens", "bytes", held[0], held[1], ratio, reading)
+    reading = f"{held[0] / needed:.2f} times the visible tokens in {own.layer.dtype}"
+    return Row(f"bytes held, {tokens} tokens", "bytes", held[0], held[1], ratio, reading)
 
 
 def reference_of(profile: Profile) -> str:
@@ -349,16 +351,16 @@ def measure(
     own, beside = Candidate(profile, layer), Candidate(other, layer)
     both = own.members & beside.members
     timed: list[tuple[str, Callable[[Candidate], Round]]] = [
-        (f"decode step at {depth} tokens", decode(depth)) for depth in DEPTHS
+        (f"decode step, {depth} held", decode(depth)) for depth in DEPTHS
     ]
-    timed.append((f"prefill of {8 * CHUNK} tokens", prefill))
+    timed.append((f"prefill, {8 * CHUNK} tokens", prefill))
     if "trim" in both and isinstance(profile.claims.visibility, Full):
-        timed.append(("trim(1), append 1", trim))
+        timed.append(("trim 1, append 1", trim))
     timed.append(("deepcopy, append 1", deepcopy))
     if profile.restores and other.restores:
-        timed.append(("state round trip, append 1", restore))
+        timed.append(("restore, append 1", restore))
     if {"merge"} <= both and layer.batch == 1:
-        timed.append(("merge of 4, step, extract", merge))
+        timed.append(("merge 4, step, extract 1", merge))
     rows: list[Row] = []
     for count in (growth, memory):
         rows.append(count(own, beside))
@@ -405,9 +407,11 @@ def run(options: argparse.Namespace) -> int:
 
 def write(result: Result, console: Console) -> None:
     """Print one cache's table, 80 columns wide or less."""
-    console.print(f"\n{result.target} beside {result.reference}\n{result.layer}", markup=False)
+    console.print(f"\n{result.target} (yours)", markup=False, soft_wrap=True)
+    console.print(f"{result.reference} (reference)", markup=False, soft_wrap=True)
+    console.print(result.layer)
     table = Table(box=None, pad_edge=False, width=80)
-    table.add_column("", overflow="fold")
+    table.add_column("", no_wrap=True)
     for name in ("yours", "reference", "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
