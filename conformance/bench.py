@@ -249,6 +249,7 @@ def moved_rows(one: Candidate, tokens: int = GROWN) -> list[int]:
     small = Candidate(one.profile, Layer.of(one.profile.claims, small=True))
     cache = small.profile.subject.factory()
     token = small.layer.tokens(1)
+    window = getattr(one.profile.claims.visibility, "window", tokens)
     moved = 0
     counts: list[int] = []
     for _ in range(tokens):
@@ -257,9 +258,8 @@ def moved_rows(one: Candidate, tokens: int = GROWN) -> list[int]:
         cache.update_and_fetch(*token)
         arrays = reachable_arrays(cache)
         held = max((array.shape[-2] for array in arrays if array.ndim >= 3), default=0)
-        rows = min(held, len(counts) + 1)
-        if makes_new_buffer(arrays, rows):
-            moved += rows
+        if makes_new_buffer(arrays, min(held, len(counts) + 1)):
+            moved += min(held, len(counts) + 1, window)
         counts.append(moved)
         mx.eval(arrays)
     return counts
