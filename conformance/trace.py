@@ -123,8 +123,10 @@ class Step:
         return declared.narrowed(self.ask.window_size) or declared
 
     def __post_init__(self) -> None:
-        # Read at once: what was returned may change under its holder later (UPD-8).
+        # Read at once: what was returned may change under its holder later (UPD-8). Evaluated
+        # together, for each evaluation waits for another thread.
         if self.reads and not self.run.virtual:
+            mx.eval(self.keys, self.values, self.mask)
             _ = self.key_ids, self.value_ids
         if isinstance(self.mask, mx.array):
             _ = self.mask_rows
