@@ -25,38 +25,82 @@ from kvproto.capability import (
     register_data_free,
 )
 from kvproto.clause import REGISTRY, SPEC_VERSION, Clause, Contract, Level
+from kvproto.contracts.batch import Batched, Mergeable, Paddable
+from kvproto.contracts.composite import HasChildren
 from kvproto.contracts.datafree import DataFreeCache
+from kvproto.contracts.decode import Decodes
 from kvproto.contracts.mask import AttentionMask, MakesAttentionMask
+from kvproto.contracts.measure import Measured
 from kvproto.contracts.position import HasOffset, SettableOffset
-from kvproto.contracts.readback import ExposesBuffers, ReadsBack
+from kvproto.contracts.quantize import AffineTriple, QuantizedDispatch, ToQuantized
+from kvproto.contracts.readback import ExposesBuffers, HasBuffers, ReadsBack
+from kvproto.contracts.recurrent import CountsPadding, HasSlots, MakesRecurrentMask
+from kvproto.contracts.restore import FromState, FromStateAndMeta, Restorable
 from kvproto.contracts.state import HasState
+from kvproto.contracts.trim import Trimmable
 from kvproto.contracts.update import UpdatesAndFetches
-from kvproto.kinds import AttentionCache, StorageBackedCache
+from kvproto.contracts.window import FrontTrimming
+from kvproto.kinds import (
+    AttentionCache,
+    BatchCache,
+    BatchRecurrentCache,
+    ChunkedCache,
+    CompositeCache,
+    PromptCache,
+    QuantizedAttentionCache,
+    RecurrentCache,
+    StorageBackedCache,
+)
 from kvproto.visibility import Chunk, Full, Lossy, Sinks, SlidingWindow, Visibility
 
 __all__ = [
     "REGISTRY",
     "SPEC_VERSION",
+    "AffineTriple",
     "AttentionCache",
     "AttentionMask",
+    "BatchCache",
+    "BatchRecurrentCache",
+    "Batched",
     "Capabilities",
     "Chunk",
+    "ChunkedCache",
     "Clause",
+    "CompositeCache",
     "Contract",
+    "CountsPadding",
     "DataFreeCache",
     "DataFreeEvidence",
+    "Decodes",
     "ExposesBuffers",
+    "FromState",
+    "FromStateAndMeta",
+    "FrontTrimming",
     "Full",
+    "HasBuffers",
+    "HasChildren",
     "HasOffset",
+    "HasSlots",
     "HasState",
     "Level",
     "Lossy",
     "MakesAttentionMask",
+    "MakesRecurrentMask",
+    "Measured",
+    "Mergeable",
+    "Paddable",
+    "PromptCache",
+    "QuantizedAttentionCache",
+    "QuantizedDispatch",
     "ReadsBack",
+    "RecurrentCache",
+    "Restorable",
     "SettableOffset",
     "Sinks",
     "SlidingWindow",
     "StorageBackedCache",
+    "ToQuantized",
+    "Trimmable",
     "UpdatesAndFetches",
     "Visibility",
     "capabilities",

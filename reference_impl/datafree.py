@@ -22,8 +22,8 @@ class OffsetCache:
     do.
 
     The return type ``Never`` of :meth:`update_and_fetch` tells the class from a storing cache
-    before any call (FREE-7). Beware that a type checker lets it pass as one: ``Never`` fits every
-    return type.
+    before any call (FREE-7). It alone would let the class pass as a storing one with a type
+    checker, for ``Never`` fits every return type; parameters of type ``Never`` fit no caller.
 
     Args:
         offset: position of the next token, in tokens.
@@ -87,7 +87,7 @@ class OffsetCache:
             check_int(owner, "window_size", window_size, minimum=1)
         return attention_mask(N, self._offset, window=window_size, return_array=return_array)
 
-    def update_and_fetch(self, keys: object, values: object, /) -> Never:
+    def update_and_fetch(self, keys: Never, values: Never, /) -> Never:
         """Refuse, whatever is passed, and change nothing (FREE-1, FREE-2).
 
         Raises:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from typing_extensions import Self
 
 from kvproto.clause import REGISTRY, Clause, Level
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 
 class Mergeable(Protocol):
@@ -25,13 +22,8 @@ class Mergeable(Protocol):
         ...
 
 
-class BatchCache(Protocol):
-    """A batch of sequences, left-padded to one length."""
-
-    @property
-    def offset(self) -> mx.array:
-        """Position of each row's next token, integers of shape ``(B,)``."""
-        ...
+class Batched(Protocol):
+    """A cache of several rows, which come and go."""
 
     def extend(self, other: Self, /) -> None:
         """Append the rows of another batch."""
@@ -44,6 +36,10 @@ class BatchCache(Protocol):
     def extract(self, idx: int, /) -> Any:
         """One row as a cache of the single-sequence class, owning its memory."""
         ...
+
+
+class Paddable(Protocol):
+    """A batch that takes prompts of different lengths, padded to one."""
 
     def prepare(
         self,

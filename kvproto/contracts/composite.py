@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from kvproto.clause import REGISTRY, Clause, Level
 
 
-class CompositeCache(Protocol):
-    """A cache of caches, for layers with several kinds of state."""
+class HasChildren(Protocol):
+    """A cache of caches: a layer takes each by its index."""
 
     @property
     def caches(self) -> Sequence[Any]: ...

@@ -18,9 +18,11 @@ from kvproto.contracts.mask import AttentionMask
 class DataFreeCache(Protocol):
     """A cache that holds no data, for a layer that has positions.
 
-    ``update_and_fetch`` is there, so that a caller in error meets a clear message, and its return
-    type says that it never returns. The trap: ``Never`` is a subtype of every type, so such a
-    class also satisfies :class:`~kvproto.contracts.update.UpdatesAndFetches`. Narrow with
+    ``update_and_fetch`` is there, so that a caller in error meets a clear message. Its return type
+    says that it never returns, and its parameters that no argument is right: so a type checker
+    rejects the call, and rejects the cache where one that stores is asked for. A class that types
+    only the result ``Never`` satisfies this protocol too, but also, for ``Never`` is a subtype of
+    every type, :class:`~kvproto.contracts.update.UpdatesAndFetches`. Narrow with
     :func:`kvproto.is_data_free` or :func:`kvproto.is_storage_backed`; ``hasattr(cache,
     "update_and_fetch")`` and ``state == ()`` prove nothing.
     """
@@ -37,7 +39,7 @@ class DataFreeCache(Protocol):
         self, N: int, /, *, return_array: bool = ..., window_size: int | None = ...
     ) -> AttentionMask: ...
 
-    def update_and_fetch(self, keys: object, values: object, /) -> Never:
+    def update_and_fetch(self, keys: Never, values: Never, /) -> Never:
         """Raise RuntimeError naming the class; change nothing."""
         ...
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kvproto.clause import REGISTRY, Clause, Level
 
-KV = TypeVar("KV")
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+KV_co = TypeVar("KV_co", covariant=True)
 
 
-class Decodes(Protocol[KV]):
+class Decodes(Protocol[KV_co]):
     """A cache that an engine drives token by token, outside the model's own attention."""
 
-    def write_token(self, k: KV, v: KV, /) -> None:
+    def write_token(self, key: mx.array, value: mx.array, /) -> None:
         """Append one token, ``(B, n_kv_heads, 1, D)``, without reading anything back."""
         ...
 
-    def get_kv(self, window: int | None = ..., /) -> tuple[KV, KV]:
+    def get_kv(self, window: int | None = ..., /) -> tuple[KV_co, KV_co]:
         """The last ``min(offset, window)`` tokens in temporal order; all retained without one."""
         ...
 

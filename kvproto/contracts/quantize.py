@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kvproto.clause import REGISTRY, Clause, Level
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+AffineTriple: TypeAlias = "tuple[mx.array, mx.array, mx.array]"
+"""Packed integers, scales and biases, as ``mx.quantize`` gives them."""
 
 
 class QuantizedDispatch(Protocol):

@@ -18,6 +18,16 @@ class ReadsBack(Protocol[KV_co]):
         ...
 
 
+class HasBuffers(Protocol[KV_co]):
+    """A cache whose raw buffers can be read (sglang copies rows into its pool by position)."""
+
+    @property
+    def keys(self) -> KV_co: ...
+
+    @property
+    def values(self) -> KV_co: ...
+
+
 class ExposesBuffers(Protocol[KV]):
     """A cache whose raw buffers can be read and replaced (pipelined models do both)."""
 

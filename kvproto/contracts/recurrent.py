@@ -10,14 +10,18 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 
-class RecurrentCache(Protocol):
-    """What convolution and state-space layers use."""
+class HasSlots(Protocol):
+    """A cache whose layer reads and replaces slots of state."""
 
     def __getitem__(self, slot: int, /) -> Any:
         """The state of a slot; None before first use; IndexError past the last."""
         ...
 
     def __setitem__(self, slot: int, value: Any, /) -> None: ...
+
+
+class CountsPadding(Protocol):
+    """A cache that knows which columns still to come are padding of which row."""
 
     @property
     def lengths(self) -> mx.array | None:
@@ -32,6 +36,10 @@ class RecurrentCache(Protocol):
     def advance(self, n: int, /) -> None:
         """n tokens were consumed: lower lengths and left_padding."""
         ...
+
+
+class MakesRecurrentMask(Protocol):
+    """A cache that makes the mask of a recurrent layer: which positions hold tokens."""
 
     def make_mask(self, N: int, /) -> mx.array | None:
         """Valid positions of the next N tokens, boolean ``(B, N)``, or None if all are."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kvproto.clause import REGISTRY, Clause, Level
 
-KV = TypeVar("KV")
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+KV_co = TypeVar("KV_co", covariant=True)
 
 
-class UpdatesAndFetches(Protocol[KV]):
-    """A cache that stores: ``UpdatesAndFetches[mx.array]`` for plain arrays,
-    ``UpdatesAndFetches[tuple[mx.array, mx.array, mx.array]]`` for affine triples.
+class UpdatesAndFetches(Protocol[KV_co]):
+    """A cache that takes arrays and gives ``UpdatesAndFetches[mx.array]``: plain arrays back, or
+    ``UpdatesAndFetches[AffineTriple]``: quantised ones.
 
-    Beware: a data-free cache, whose ``update_and_fetch`` returns ``Never``, satisfies this
-    protocol too, because ``Never`` is a subtype of everything. Ask
+    Beware: a data-free cache whose ``update_and_fetch`` is typed ``-> Never`` satisfies this
+    protocol, because ``Never`` is a subtype of everything, unless its parameters are typed
+    ``Never`` too, as those of :class:`~kvproto.contracts.datafree.DataFreeCache` are. Ask
     :func:`kvproto.is_storage_backed`.
     """
 
-    def update_and_fetch(self, keys: KV, values: KV, /) -> tuple[KV, KV]:
+    def update_and_fetch(self, keys: mx.array, values: mx.array, /) -> tuple[KV_co, KV_co]:
         """Append S tokens and return the retained keys and values.
 
         Args:
