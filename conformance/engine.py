@@ -245,6 +245,9 @@ class Session:
             }
         if claims.left_padding is not None:
             shown["left padding"] = ", ".join(map(str, claims.left_padding))
+        if self.profile.is_pool:
+            shown["slots"] = str(claims.slots)
+            shown["pool layers"] = str(claims.pool_layers)
         if claims.start:
             shown["start"] = str(claims.start)
         fields = {"head dims (keys/values)": "head_dims"}
@@ -329,8 +332,9 @@ class Session:
         ]
         return render_program(
             title=title,
-            imports=self.subject.imports,
+            imports=[*self.subject.imports, *violation.imports],
             call=self.subject.call,
+            name=self.profile.name,
             dims=violation.dims or default_dims(self.profile),
             body=violation.body,
         )
@@ -353,6 +357,7 @@ NOT_CLAIMED = {
     "batch": "has no merge, and is no batch",
     "recurrent": "has no slots (no __getitem__ with lengths or advance)",
     "composite": "has no caches",
+    "pool": "is no pool (no set_kv), or its pool cannot be constructed from this target",
     "decode": "has none of write_token, get_kv and reset",
     "quantize": "has neither bits nor to_quantized",
 }

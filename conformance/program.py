@@ -72,6 +72,7 @@ def render(
     call: str | None,
     dims: Dims,
     body: Sequence[str],
+    name: str = "cache",
 ) -> str:
     """The whole program as text."""
     lines = [f"# {line}".rstrip() for line in title]
@@ -86,7 +87,7 @@ def render(
     for helper in HELPERS:
         if helper.__name__ in used:
             lines += ["", _source(helper)]
-    lines += ["", f"cache = {call or '...  # construct the cache here'}", *body]
+    lines += ["", f"{name} = {call or f'...  # construct the {name} here'}", *body]
     return "\n".join(lines) + "\n"
 
 

@@ -22,6 +22,8 @@ SINK_NAMES = ("keep", "sinks", "n_sinks", "num_sinks", "sink_size")
 HEAD_NAMES = ("n_kv_heads", "num_kv_heads", "num_key_value_heads")
 KEY_DIM_NAMES = ("head_dim", "k_head_dim", "key_head_dim", "key_dim")
 VALUE_DIM_NAMES = ("v_head_dim", "value_head_dim", "value_dim")
+SLOT_NAMES = ("slots", "pool_size", "num_slots", "n_slots")
+POOL_LAYER_NAMES = ("layers", "num_layers", "n_layers")
 START_NAMES = ("offset", "start", "start_offset", "prefix_len")
 
 _LARGEST_BOUNDARY = 4096
@@ -46,6 +48,12 @@ class Claims:
     """Whether the owner may lower ``offset`` in place of a trim."""
     captured: bool = False
     """Whether it is made for captured graphs, so that ``offset`` may be a 0-d array."""
+    slots: int = 0
+    """Rows of each layer of a pool, slot 0 included."""
+    pool_layers: int = 1
+    backed_cache: str = ""
+    """Target of what makes the cache of a request over a pool, called with (pool, layer, slots,
+    prefix_len); without one the pool's own method ``backed_cache`` is called."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each claim came from."""
 
@@ -141,6 +149,16 @@ class Profile:
     """Whether it can be restored: from_state, or a state that can be assigned."""
 
     @property
+    def is_pool(self) -> bool:
+        """Whether it is shared storage by slot, not a cache."""
+        return {"set_kv", "get_kv"} <= self.capabilities.members
+
+    @property
+    def name(self) -> str:
+        """What a printed program calls the object."""
+        return "pool" if self.is_pool else "cache"
+
+    @property
     def contracts(self) -> tuple[str, ...]:
         """Names of the contracts that apply, in the order of the spec."""
         has = self.capabilities.members
@@ -156,7 +174,7 @@ class Profile:
             names.append("state")
         if stores and self.restores:
             names.append("restore")
-        if stores:
+        if stores or self.is_pool:
             names.append("copying")
         if stores and has & {"is_trimmable", "trim"}:
             names.append("trim")
@@ -178,6 +196,8 @@ class Profile:
             names.append("read-back")
         if stores and has & {"write_token", "get_kv", "reset"}:
             names.append("decode")
+        if self.is_pool:
+            names.append("pool")
         names.append("refuse")
         return tuple(names)
 
@@ -274,7 +294,8 @@ def examine(subject: Subject) -> Profile:
             "Name a function that returns the cache of one layer."
         )
     found = capabilities(cache)
-    if not found.members & {"offset", "state", "make_mask", "update_and_fetch", "__getitem__"}:
+    named = {"offset", "state", "make_mask", "update_and_fetch", "__getitem__", "set_kv"}
+    if not found.members & named:
         raise TargetError(
             f"{subject.target}: nothing can be inferred of a {found.class_name}: it has none of "
             "offset, state, make_mask, update_and_fetch. Name the class of a layer cache, or a "
@@ -299,6 +320,8 @@ def infer(cache: Any, found: Capabilities, arguments: Mapping[str, Any]) -> Clai
     claims = Claims()
     claims = _infer_visibility(claims, declared, found)
     claims = _infer_shapes(claims, declared, found)
+    if "set_kv" in found.members:
+        claims = _infer_pool(claims, declared)
     start, name = declared.integer(START_NAMES, least=1)
     if start is not None and name in arguments:
         claims = claims.with_(f"argument {name}", start=start)
@@ -349,6 +372,20 @@ def _infer_shapes(claims: Claims, declared: _Declared, found: Capabilities) -> C
     return claims
 
 
+def _infer_pool(claims: Claims, declared: _Declared) -> Claims:
+    claims = claims.with_("a pool holds rows of one token", batch_sizes=(1,))
+    slots, name = declared.integer(SLOT_NAMES, least=1)
+    if slots is not None:
+        claims = claims.with_(f"declares {name}={slots}", slots=slots)
+    layers, name = declared.integer(POOL_LAYER_NAMES, least=1)
+    if layers is not None:
+        claims = claims.with_(f"declares {name}={layers}", pool_layers=layers)
+    dtype = declared.dtype("dtype")
+    if dtype is not None:
+        claims = claims.with_(f"declares dtype={dtype}", dtypes=(dtype,))
+    return claims
+
+
 class _Declared:
     """Constructor arguments and attributes of a fresh cache. Of properties only those that are
     named here are run: a read-only ``window`` declares as much as an attribute does."""
@@ -389,6 +426,10 @@ class _Declared:
         if isinstance(value, (list, tuple)) and value and all(isinstance(v, int) for v in value):
             return tuple(value)
         return None
+
+    def dtype(self, name: str) -> str | None:
+        text = str(self._values.get(name))
+        return text.removeprefix("mlx.core.") if text.startswith("mlx.core.") else None
 
     def all_integers(self) -> Iterable[int]:
         for name, value in self._values.items():

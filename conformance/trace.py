@@ -64,6 +64,7 @@ class Violation(Exception):
         self.body = [*(run.lines if run else ()), *code]
         self.operations = list(run.operations) if run else []
         self.dims = run.dims if run else None
+        self.imports = list(run.imports) if run else []
 
 
 class EndOfTrace(Exception):
@@ -241,6 +242,8 @@ class Run:
         self.dims = dims or default_dims(profile)
         self.log = TokenLog(claims.left_padding or (0,) * self.dims.batch)
         self.lines: list[str] = []
+        self.imports: list[str] = []
+        """What its lines import beside the subject's own."""
         self.operations: list[dict[str, Any]] = []
         self.steps: list[Step] = []
         self.virtual = profile.capabilities.data_free is not None
@@ -644,12 +647,18 @@ def reachable_arrays(cache: Any, depth: int = 4) -> list[mx.array]:
     elif isinstance(cache, (tuple, list, set, frozenset)):
         members = list(cache)
     else:
-        members = list(getattr(cache, "__dict__", {}).values())
-        for cls in type(cache).__mro__:
-            slots = vars(cls).get("__slots__", ())
-            for slot in (slots,) if isinstance(slots, str) else slots:
-                members.append(getattr(cache, slot, None))
+        members = attributes(cache)
     return [array for member in members for array in reachable_arrays(member, depth - 1)]
+
+
+def attributes(thing: Any) -> list[Any]:
+    """The values of an object's attributes and slots."""
+    members = list(getattr(thing, "__dict__", {}).values())
+    for cls in type(thing).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            members.append(getattr(thing, slot, None))
+    return members
 
 
 def _guarded(read: Callable[[], Any]) -> Any:

@@ -31,6 +31,7 @@ from kvproto.contracts.datafree import DataFreeCache
 from kvproto.contracts.decode import Decodes
 from kvproto.contracts.mask import AttentionMask, MakesAttentionMask
 from kvproto.contracts.measure import Measured
+from kvproto.contracts.pool import BacksCaches, KVPool
 from kvproto.contracts.position import HasOffset, SettableOffset
 from kvproto.contracts.quantize import AffineTriple, QuantizedDispatch, ToQuantized
 from kvproto.contracts.readback import ExposesBuffers, HasBuffers, ReadsBack
@@ -59,6 +60,7 @@ __all__ = [
     "AffineTriple",
     "AttentionCache",
     "AttentionMask",
+    "BacksCaches",
     "BatchCache",
     "BatchRecurrentCache",
     "Batched",
@@ -82,6 +84,7 @@ __all__ = [
     "HasOffset",
     "HasSlots",
     "HasState",
+    "KVPool",
     "Level",
     "Lossy",
     "MakesAttentionMask",

@@ -47,6 +47,8 @@ METHODS = (
     "write_token",
     "get_kv",
     "reset",
+    "set_kv",
+    "backed_cache",
     "__getitem__",
 )
 """Methods that the contracts name."""

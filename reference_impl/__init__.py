@@ -9,6 +9,7 @@ from reference_impl.chunk import ChunkedKVCache
 from reference_impl.composite import CompositeCache, register_child
 from reference_impl.datafree import OffsetCache
 from reference_impl.full import KVCache
+from reference_impl.pool import KVPool, PoolBackedKVCache
 from reference_impl.quantized import QuantizedKVCache
 from reference_impl.recurrent import RecurrentCache
 from reference_impl.window import SlidingWindowKVCache
@@ -19,7 +20,9 @@ __all__ = [
     "ChunkedKVCache",
     "CompositeCache",
     "KVCache",
+    "KVPool",
     "OffsetCache",
+    "PoolBackedKVCache",
     "QuantizedKVCache",
     "RecurrentCache",
     "SlidingWindowKVCache",

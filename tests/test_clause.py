@@ -44,7 +44,7 @@ def test_contracts_stand_in_the_order_of_the_spec():
     assert names == [
         *("position", "mask", "update", "state", "restore", "copying", "trim", "measure"),
         *("window", "quantize", "batch", "recurrent", "composite", "data-free", "refuse"),
-        *("read-back", "decode"),
+        *("read-back", "decode", "pool"),
     ]
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from conformance.checks.pool import prefixes, request
 from conformance.checks.whole import NEEDS, whole
 from conformance.engine import Context, NotApplicable, check
 from conformance.log import TokenLog
 from conformance.strategies import Shape, traces
 from conformance.subject import Profile
-from conformance.trace import Ask, Operation, Run
+from conformance.trace import Ask, Operation, Run, attributes, reachable_arrays
 
 SOME = Shape(tokens=32, steps=5, windows=False, arrays=False)
 
@@ -25,6 +26,7 @@ def fork(run: Run, line: str, cache: Any) -> Run:
     """
     other = Run(run.profile, run.dims)
     other.cache = cache
+    other.imports = list(run.imports)
     other.log = TokenLog(run.log.left_padding)
     other.log.ids = list(run.log.ids)
     # Numbers of its own, so that a token tells which branch it was given to.
@@ -59,7 +61,11 @@ def cannot_be_told_apart(run: Run, other: Run) -> Run:
     return other
 
 
-@check("COPY-1", needs=NEEDS)
+def is_pool(profile: Profile) -> str | None:
+    return "is a pool; its caches are copied (COPY-2)" if profile.is_pool else None
+
+
+@check("COPY-1", needs=NEEDS, skip=is_pool)
 def deep_copy_is_a_fork(ctx: Context) -> None:
     def test(drawn: tuple[list[Operation], list[Operation], list[Operation]]) -> None:
         before, first, second = drawn
@@ -86,16 +92,73 @@ def deep_copy_is_a_fork(ctx: Context) -> None:
     ctx.for_all(strategy, test, fraction=0.5)
 
 
-def no_pool(profile: Profile) -> str | None:
-    return "has no shared storage (the pool contract)"
+def held_pool(thing: Any, depth: int = 2) -> Any:
+    """The pool that an object holds, or None."""
+    for value in attributes(thing):
+        if hasattr(value, "set_kv") and hasattr(value, "get_kv"):
+            return value
+        if depth > 1 and hasattr(value, "__dict__"):
+            found = held_pool(value, depth - 1)
+            if found is not None:
+                return found
+    return None
 
 
-@check("COPY-2", skip=no_pool)
+@check("COPY-2", needs=("POOL-1", "POOL-3"))
 def shared_storage_is_not_copied(ctx: Context) -> None:
-    raise NotApplicable("has no shared storage (the pool contract)")
+    if not ctx.profile.is_pool and held_pool(ctx.run().cache) is None:
+        raise NotApplicable("has no shared storage (it holds no pool)")
+
+    def test(drawn: tuple[tuple[list[int], int], list[Operation], list[Operation]]) -> None:
+        (slots, prefix), before, after = drawn
+        run = request(ctx, slots, prefix)[0] if ctx.profile.is_pool else ctx.run()
+        for operation in before:
+            run.apply([operation])
+        pool = held_pool(run.cache)
+        line = "cache = copy.deepcopy(cache)"
+        run.lines.append("import copy")
+        copied = run.read(line, lambda: copy.deepcopy(run.cache))
+        other = fork(run, line, copied)
+        if pool is not None:
+            _is_shared(other, pool)
+        for operation in [*after, Ask(1)]:
+            other.apply([operation])
+            if isinstance(operation, Ask):
+                whole(other.steps[-1])
+        whole(hand_over(other, run).step(Ask(1)))
+
+    # One update at most before the copy and one after it: a pool-backed cache may refuse more.
+    some = traces(ctx.profile, Shape(tokens=8, steps=1, windows=False, arrays=False))
+    nothing: st.SearchStrategy[list[Operation]] = st.just([])
+    start = prefixes(ctx) if ctx.profile.is_pool else st.just(([1], 0))
+    ctx.for_all(st.tuples(start, nothing | some, nothing), test, fraction=0.5)
 
 
-@check("COPY-3", needs=(*NEEDS, "COPY-1"))
+def _is_shared(run: Run, pool: Any) -> None:
+    """Fail if the copy holds another pool, or copies of its buffers."""
+    own = held_pool(run.cache)
+    buffers = reachable_arrays(pool)
+    shapes = {array.shape for array in buffers if array.ndim > 1}
+    known = {id(array) for array in buffers}
+    copied = [
+        array
+        for array in reachable_arrays(run.cache)
+        if array.shape in shapes and id(array) not in known
+    ]
+    if copied or (own is not None and own is not pool):
+        run.fail(
+            "deepcopy copies the pool",
+            expected="the same pool in both",
+            observed="another pool" if own is not None else f"{len(copied)} buffers of its shape",
+            code=[
+                "mine = [getattr(cache, n, None) for n in "
+                "[*getattr(cache, '__dict__', ()), *getattr(type(cache), '__slots__', ())]]",
+                "assert any(one is pool for one in mine), 'the copy has a pool of its own'",
+            ],
+        )
+
+
+@check("COPY-3", needs=(*NEEDS, "COPY-1"), skip=is_pool)
 def pickles(ctx: Context) -> None:
     def test(run: Run, operations: list[Operation]) -> None:
         run.apply(operations)

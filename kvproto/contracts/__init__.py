@@ -18,6 +18,7 @@ from kvproto.contracts import datafree
 from kvproto.contracts import refuse
 from kvproto.contracts import readback
 from kvproto.contracts import decode
+from kvproto.contracts import pool
 
 __all__ = [
     "batch",
@@ -27,6 +28,7 @@ __all__ = [
     "decode",
     "mask",
     "measure",
+    "pool",
     "position",
     "quantize",
     "readback",
