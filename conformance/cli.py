@@ -17,6 +17,7 @@ from conformance.engine import CHECKS, EXAMPLES, Session
 from conformance.report.terminal import write
 from conformance.subject import Subject, subjects_from_target
 from conformance.target import TargetError
+from conformance.typecheck import command as typecheck
 from conformance.verdict import Report, Result, reports_to_json
 from kvproto.clause import REGISTRY, SPEC_VERSION
 
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(run=_list)
 
     bench.add_parser(commands)
+    typecheck.add_parser(commands)
     return parser
 
 

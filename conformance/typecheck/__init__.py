@@ -1,0 +1,1 @@
+"""What a type checker says of a cache: ``kvproto typecheck TARGET``."""
