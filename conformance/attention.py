@@ -43,6 +43,15 @@ def dense_attention(step: Step, queries: np.ndarray, scale: float) -> tuple[np.n
     terms = np.abs(queries) @ np.abs(np.repeat(keys, groups, axis=1)).swapaxes(-1, -2) * scale
     scores = terms.max(axis=-1, keepdims=True)
     spread = np.abs(values).max(axis=2, keepdims=True).repeat(groups, axis=1)
+    if run.profile.capabilities.opaque:
+        # It may keep rows in another basis: by a rotation there and back each row gets an error of
+        # at most 2 u (D + 2) times its length, which scores and outputs carry on.
+        lengths = [np.linalg.norm(rows, axis=-1).max() for rows in (queries, keys, values)]
+        moved = 2 * unit * (run.dims.key_dim + 2) * lengths[0] * lengths[1] * scale
+        turned = 2 * unit * (run.dims.value_dim + 2) * lengths[2]
+    else:
+        moved = turned = 0.0
     n = len(step.ids)
     bound = unit * (2 * (run.dims.key_dim + 2) * scores + n + 4) * spread
+    bound += 2 * moved * spread + turned
     return expected, np.broadcast_to(bound + 1e-6, expected.shape)

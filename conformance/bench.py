@@ -303,6 +303,8 @@ def reference_of(profile: Profile) -> str:
         raise TargetError(
             f"{profile.subject.target} holds no keys and values, so there is nothing to measure."
         )
+    if found.opaque:
+        return "reference_impl:RotatedKVCache()"
     if found.quantized:
         cache = profile.subject.factory()
         return f"reference_impl:QuantizedKVCache({cache.group_size}, {cache.bits})"

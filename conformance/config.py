@@ -25,6 +25,7 @@ REFERENCE = (
     "reference_impl:SlidingWindowKVCache(8, sinks=2)",
     "reference_impl:ChunkedKVCache(8)",
     "reference_impl:QuantizedKVCache(32, 8)",
+    "reference_impl:RotatedKVCache()",
     "reference_impl:BatchKVCache([1, 0])",
     "reference_impl:BatchSlidingWindowKVCache(8, [1, 0])",
     "reference_impl:RecurrentCache(2)",

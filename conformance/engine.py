@@ -347,6 +347,7 @@ NOT_CLAIMED = {
     "position": "has no offset",
     "mask": "is no attention cache (no update_and_fetch)",
     "update": "does not store (data-free, or no update_and_fetch)",
+    "opaque": "has no attend: it returns keys and values, not handles",
     "state": "has no state",
     "data-free": "is not data-free",
     "read-back": "has neither keys_and_values nor keys and values",

@@ -9,11 +9,12 @@ import mlx.core as mx
 
 
 def make_tokens(
-    ids: Iterable[int], B: int, H: int, Dk: int, Dv: int, dtype: mx.Dtype
+    ids: Iterable[int] | mx.array, B: int, H: int, Dk: int, Dv: int, dtype: mx.Dtype
 ) -> tuple[mx.array, mx.array]:
     """Keys and values of tokens: the token's number, then a pattern of row, head and element."""
-    ids = list(ids)
-    t = mx.array(ids, dtype=mx.int32).reshape(1, 1, len(ids), 1)
+    if not isinstance(ids, mx.array):  # of shape (B, H, S), one number for each row
+        ids = mx.array(list(ids), dtype=mx.int32).reshape(1, 1, -1)
+    t = ids[..., None]
     b = mx.arange(B).reshape(B, 1, 1, 1)
     h = mx.arange(H).reshape(1, H, 1, 1)
 
@@ -28,7 +29,7 @@ def make_tokens(
     return rows(Dk, 0), rows(Dv, 3)
 
 
-def tokens(ids: Iterable[int]) -> tuple[mx.array, mx.array]:
+def tokens(ids: Iterable[int] | mx.array) -> tuple[mx.array, mx.array]:
     """In a program: make_tokens with the sizes of the run."""
     raise NotImplementedError
 
@@ -54,6 +55,31 @@ def seen(mask: Any, keys: Any, N: int, query: int, b: int = 0) -> list[int]:
         mask = mask == 0
     shown = mx.broadcast_to(mask, (keys.shape[0], 1, N, L))[b, 0, query]
     return sorted(n for n, m in zip(numbers(keys, b), list(shown), strict=True) if m)
+
+
+def opened(tokens: Any, cache: Any, keys: Any, values: Any) -> tuple[Any, Any]:
+    """The tokens behind handles, by the cache's own attention; what is no handle as it is.
+
+    A query that may attend to one key alone gets its value. That tells the token, whose key and
+    value are returned: the nearest one, within rounding, or rows of -1.
+    """
+    if isinstance(keys, (mx.array, tuple, list)):
+        return keys, values
+    key, value = tokens([0])
+    B, H, L = keys.shape[:3]
+    queries = mx.zeros((B, H, L, key.shape[3]), key.dtype)
+    got = cache.attend(queries, keys, values, scale=1.0, mask=mx.eye(L) == 1)
+    first = mx.maximum(mx.round(got[..., 0].astype(mx.float32)).astype(mx.int32), 0)
+    near = [mx.maximum(first + n, 0) for n in (0, 1, -1, 2, -2)]
+    off = mx.stack([mx.abs(tokens(n)[1] - got).max(axis=-1) for n in near])
+    best = mx.argmin(off, axis=0)[None]
+    ids = mx.take_along_axis(mx.stack(near), best, axis=0)[0]
+    # A row that was turned into another basis and back is off by this much, times its length.
+    unit = mx.finfo(value.dtype).eps * (got.shape[3] + 2)
+    rounding = unit * mx.sqrt((got.astype(mx.float32) ** 2).sum(axis=-1))
+    known = (mx.take_along_axis(off, best, axis=0)[0] <= rounding)[..., None]
+    made = tokens(ids)
+    return mx.where(known, made[0], -1), mx.where(known, made[1], -1)
 
 
 def dequantized(rows: Any, cache: Any) -> mx.array:

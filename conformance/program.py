@@ -16,6 +16,7 @@ from conformance.tags import Dims
 
 HELPERS: tuple[Callable[..., object], ...] = (
     helpers.dequantized,
+    helpers.opened,
     helpers.arrays,
     helpers.numbers,
     helpers.seen,

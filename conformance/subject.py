@@ -170,6 +170,8 @@ class Profile:
         if self.capabilities.storage_backed:
             names.append("update")
         stores = self.capabilities.storage_backed
+        if self.capabilities.opaque:
+            names.append("opaque")
         if "state" in has:
             names.append("state")
         if stores and self.restores:

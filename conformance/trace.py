@@ -16,7 +16,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from conformance.helpers import make_tokens
+from conformance.helpers import make_tokens, opened
 from conformance.log import TokenLog
 from conformance.program import listed, ranges
 from conformance.subject import Profile
@@ -252,6 +252,8 @@ class Run:
         self.asks_masks = masks
         self.given: list[tuple[mx.array, mx.array]] = []
         """What the caller passed to each append."""
+        self.handles: tuple[Any, Any] | None = None
+        """What the last append returned, where it was handles (OPQ)."""
         if claims.start:
             self.log.append(claims.start)
 
@@ -433,8 +435,11 @@ class Run:
         ids = self.log.append(count)
         keys, values = self.tokens(ids)
         self.given.append((keys, values))
+        call = f"cache.update_and_fetch(*tokens({listed(ids)}))"
+        if self.profile.capabilities.opaque:
+            call = f"opened(tokens, cache, *{call})"
         result = self.call(
-            f"keys, values = cache.update_and_fetch(*tokens({listed(ids)}))",
+            f"keys, values = {call}",
             lambda: self.cache.update_and_fetch(keys, values),
         )
         return self.unpack(result)
@@ -450,6 +455,8 @@ class Run:
                 code=["keys, values"],
             )
         keys, values = result
+        if self.profile.capabilities.opaque:
+            keys, values = self._opened(keys, values)
         for name, rows in (("keys", keys), ("values", values)):
             if not self.is_rows(rows):
                 self.fail(
@@ -462,7 +469,27 @@ class Run:
                 )
         return keys, values
 
-    def tokens(self, ids: Sequence[int]) -> tuple[mx.array, mx.array]:
+    def _opened(self, keys: Any, values: Any) -> tuple[Any, Any]:
+        """The tokens behind handles, which are kept as they are in :attr:`handles`."""
+        self.handles = None
+        if isinstance(keys, (mx.array, tuple, list)):
+            return keys, values
+        self.handles = keys, values
+        shape = getattr(keys, "shape", None)
+        if not isinstance(shape, tuple) or len(shape) != 4:
+            self.fail(
+                "the handle of the keys has no shape (OPQ-4)",
+                expected="(B, n_kv_heads, L, D)",
+                observed=repr(shape),
+                code=["assert len(keys.shape) == 4"],
+            )
+        call = "opened(tokens, cache, keys, values)"
+        found: tuple[Any, Any] = self.read(
+            call, lambda: opened(self.tokens, self.cache, keys, values)
+        )
+        return found
+
+    def tokens(self, ids: Any) -> tuple[mx.array, mx.array]:
         dims = self.dims
         return make_tokens(ids, dims.batch, dims.heads, dims.key_dim, dims.value_dim, dims.mx_dtype)
 

@@ -17,6 +17,7 @@ from kvproto.capability import (
     has_offset,
     is_batched,
     is_data_free,
+    is_opaque,
     is_quantized,
     is_storage_backed,
     is_typed_never,
@@ -31,6 +32,7 @@ from kvproto.contracts.datafree import DataFreeCache
 from kvproto.contracts.decode import Decodes
 from kvproto.contracts.mask import AttentionMask, MakesAttentionMask
 from kvproto.contracts.measure import Measured
+from kvproto.contracts.opaque import Attends, RowsHandle
 from kvproto.contracts.pool import BacksCaches, KVPool
 from kvproto.contracts.position import HasOffset, SettableOffset
 from kvproto.contracts.quantize import AffineTriple, QuantizedDispatch, ToQuantized
@@ -58,6 +60,7 @@ __all__ = [
     "REGISTRY",
     "SPEC_VERSION",
     "AffineTriple",
+    "Attends",
     "AttentionCache",
     "AttentionMask",
     "BacksCaches",
@@ -98,6 +101,7 @@ __all__ = [
     "ReadsBack",
     "RecurrentCache",
     "Restorable",
+    "RowsHandle",
     "SettableOffset",
     "Sinks",
     "SlidingWindow",
@@ -112,6 +116,7 @@ __all__ = [
     "has_offset",
     "is_batched",
     "is_data_free",
+    "is_opaque",
     "is_quantized",
     "is_storage_backed",
     "is_typed_never",

@@ -44,6 +44,7 @@ METHODS = (
     "finalize",
     "advance",
     "maybe_trim_front",
+    "attend",
     "write_token",
     "get_kv",
     "reset",
@@ -303,6 +304,11 @@ def is_quantized(cache: object) -> bool:
     return _has_attribute(cache, "bits")
 
 
+def is_opaque(cache: object) -> bool:
+    """Whether ``update_and_fetch`` may return handles, over which only ``cache.attend`` attends."""
+    return _has_method(cache, "attend") and is_storage_backed(cache)
+
+
 def is_batched(cache: object) -> bool:
     """Whether a cache holds several sequences: padded rows, or one offset for each row."""
     if _has_attribute(cache, "left_padding") and _has_method(cache, "update_and_fetch"):
@@ -319,6 +325,7 @@ class Capabilities:
     data_free: DataFreeEvidence | None
     storage_backed: bool
     quantized: bool
+    opaque: bool
     batched: bool
     members: frozenset[str]
     """The names of :data:`METHODS` and :data:`ATTRIBUTES` that it has."""
@@ -341,6 +348,7 @@ def capabilities(cache: object) -> Capabilities:
         data_free=data_free_evidence(cache),
         storage_backed=is_storage_backed(cache),
         quantized=is_quantized(cache),
+        opaque=is_opaque(cache),
         batched=is_batched(cache),
         members=frozenset(members),
     )

@@ -9,6 +9,7 @@ from reference_impl.chunk import ChunkedKVCache
 from reference_impl.composite import CompositeCache, register_child
 from reference_impl.datafree import OffsetCache
 from reference_impl.full import KVCache
+from reference_impl.opaque import RotatedKVCache, RotatedRows
 from reference_impl.pool import KVPool, PoolBackedKVCache
 from reference_impl.quantized import QuantizedKVCache
 from reference_impl.recurrent import RecurrentCache
@@ -25,6 +26,8 @@ __all__ = [
     "PoolBackedKVCache",
     "QuantizedKVCache",
     "RecurrentCache",
+    "RotatedKVCache",
+    "RotatedRows",
     "SlidingWindowKVCache",
     "register_child",
 ]

@@ -20,6 +20,7 @@ REFERENCE = [
     "reference_impl:SlidingWindowKVCache(8)",
     "reference_impl:SlidingWindowKVCache(1)",
     "reference_impl:SlidingWindowKVCache(8, sinks=2)",
+    "reference_impl:RotatedKVCache()",
 ]
 
 

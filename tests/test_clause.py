@@ -42,8 +42,18 @@ def test_an_id_is_registered_once():
 def test_contracts_stand_in_the_order_of_the_spec():
     names = [contract.name for contract in REGISTRY.contracts]
     assert names == [
-        *("position", "mask", "update", "state", "restore", "copying", "trim", "measure"),
-        *("window", "quantize", "batch", "recurrent", "composite", "data-free", "refuse"),
+        *("position", "mask", "update", "opaque", "state", "restore", "copying"),
+        *(
+            "trim",
+            "measure",
+            "window",
+            "quantize",
+            "batch",
+            "recurrent",
+            "composite",
+            "data-free",
+            "refuse",
+        ),
         *("read-back", "decode", "pool"),
     ]
 

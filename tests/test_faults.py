@@ -66,6 +66,7 @@ SAMPLE = {
     "FalsyByLength": "would drop its mask",
     "MovesBeforeRaising": "1",
     "ClearsBeforeRefusing": "0",
+    "HandleConverts": "taken for rows",
     "ReadsTheWindowOnly": r"\(1, 3, 8, 8\)",
 }
 """Faults whose program is run, and what the exception says."""

@@ -75,7 +75,8 @@ def empty_says_whether_anything_was_stored(ctx: Context) -> None:
 
 @check("MEAS-3", needs=("UPD-1", "UPD-2"), skip=lacks("nbytes"))
 def nbytes_is_what_is_held(ctx: Context) -> None:
-    quantized = ctx.profile.capabilities.quantized
+    found = ctx.profile.capabilities
+    compressed = found.quantized or found.opaque
 
     def test(run: Run, operations: list[Operation]) -> None:
         for operation in [None, *operations]:
@@ -85,7 +86,7 @@ def nbytes_is_what_is_held(ctx: Context) -> None:
             held = {id(array): array.nbytes for array in reachable_arrays(run.cache)}
             most = sum(held.values())
             least = 0
-            if run.steps and run.log.ids and not quantized:
+            if run.steps and run.log.ids and not compressed:
                 dims = run.dims
                 step = run.steps[-1]
                 rows = min(len(needed_columns(step, 0)), run.log.length)

@@ -172,6 +172,12 @@ def _shown(step: Step, row: int, rows: list[int]) -> list[int]:
     return [index for index in rows if step.dense[row, :, index].any()]
 
 
+def attends_itself(profile: Profile) -> str | None:
+    if profile.capabilities.opaque:
+        return "has attend: the attention is its own (OPQ-2)"
+    return is_lossy(profile)
+
+
 def is_lossy(profile: Profile) -> str | None:
     lossy = isinstance(profile.claims.visibility, Lossy)
     return "claims lossy: what it keeps may depend on the chunks" if lossy else None
@@ -456,6 +462,9 @@ def _around_boundaries(ctx: Context, limit: int) -> list[list[Operation]]:
 
 @check("UPD-8", needs=("UPD-1", "UPD-2"))
 def returned_arrays_stay(ctx: Context) -> None:
+    if ctx.profile.capabilities.opaque:
+        raise NotApplicable("returns handles, which only the next attention uses")
+
     def test(run: Run, operations: list[Operation]) -> None:
         held = Held(run, "an array that an earlier append returned")
         for operation in operations:
@@ -629,8 +638,14 @@ def rows_do_not_meet(ctx: Context) -> None:
 EXACT = ("MASK-1", "MASK-2", "MASK-3", "MASK-4", "MASK-6", "MASK-12")
 
 
-@check("UPD-14", needs=("UPD-1", "UPD-2", "UPD-13", *EXACT), skip=is_lossy)
+@check("UPD-14", needs=("UPD-1", "UPD-2", "UPD-13", *EXACT), skip=attends_itself)
 def attention_equals_dense_attention(ctx: Context) -> None:
+    attention_is_exact(ctx)
+
+
+def attention_is_exact(ctx: Context) -> None:
+    """Fail unless attention over what each append returns is dense attention over the log, by
+    the usual kernel or, over handles, by the cache's own."""
     asks = "make_mask" in ctx.profile.capabilities.members
     for dtype in ctx.profile.claims.dtypes:
         # Rounding grows with the number of keys; few keys keep a lost token visible above it.
@@ -659,19 +674,20 @@ def _attends(run: Run, operations: list[Operation]) -> None:
         keys, values = step.keys, step.values
         if run.is_triples(keys):
             keys, values = run.dequantize(keys), run.dequantize(values)
+        attend: Callable[..., Any] = mx.fast.scaled_dot_product_attention
+        call = "mx.fast.scaled_dot_product_attention(keys, keys, values, scale=1, mask=mask)"
+        if run.handles is not None:
+            attend, (keys, values) = run.cache.attend, run.handles
+            call = "cache.attend(keys, keys, values, scale=1.0, mask=mask)"
         try:
-            out = mx.fast.scaled_dot_product_attention(
-                queries, keys, values, scale=scale, mask=mask
-            )
+            out = attend(queries, keys, values, scale=scale, mask=mask)
             got = to_numpy(out)
         except REFUSALS as error:
             run.fail(
                 "attention over the returned keys with the returned mask raises",
                 expected="an array",
                 observed=f"{type(error).__name__}: {error}"[:120],
-                code=[
-                    "mx.fast.scaled_dot_product_attention(keys, keys, values, scale=1, mask=mask)"
-                ],
+                code=[call],
                 step=step,
             )
         expected, bound = dense_attention(step, to_numpy(queries), scale)
@@ -750,6 +766,8 @@ def replace_dtype(run: Run, ids: list[int], dtype: str) -> tuple[mx.array, mx.ar
 def keys_and_values_keep_their_own_dtype(ctx: Context) -> None:
     if ctx.profile.capabilities.quantized:
         raise NotApplicable("returns triples (QNT-6)")
+    if ctx.profile.capabilities.opaque:
+        raise NotApplicable("returns handles, which have no dtype")
     first, second = ctx.profile.claims.dtypes[:2]
 
     def test(pair: tuple[str, str]) -> None:

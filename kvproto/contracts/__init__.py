@@ -4,6 +4,7 @@
 from kvproto.contracts import position
 from kvproto.contracts import mask
 from kvproto.contracts import update
+from kvproto.contracts import opaque
 from kvproto.contracts import state
 from kvproto.contracts import restore
 from kvproto.contracts import copying
@@ -28,6 +29,7 @@ __all__ = [
     "decode",
     "mask",
     "measure",
+    "opaque",
     "pool",
     "position",
     "quantize",
