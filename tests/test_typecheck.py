@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 
 import pytest
 
 from conformance.cli import main
+from tests.typing.checkers import CASES, ROOT, differences
 from tests.typing.table import CLASSES, FOLDER, table, verdicts
 
 needs_mlx_lm_032 = pytest.mark.skipif(
@@ -42,6 +44,29 @@ def test_verdicts_on_the_reference_caches(work):
     children = {"__getitem__", "caches", "state", "from_state"}
     assert unchecked.pop("reference_impl:CompositeCache") == children
     assert not any(unchecked.values()), unchecked
+
+
+@pytest.mark.parametrize("python_version", ["3.10", "3.13"])
+def test_mypy_says_what_the_expectation_files_expect(python_version):
+    assert not differences("mypy", sorted(CASES.glob("*.py")), python_version)
+
+
+def test_the_lines_for_authors_are_those_under_test():
+    page = (ROOT / "docs" / "typing.md").read_text(encoding="utf-8")
+    case = (CASES / "snippet.py").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```python\n(if TYPE_CHECKING:\n.*?)```", page, re.DOTALL)
+    assert lines in case
+
+
+def test_an_expectation_that_does_not_hold_is_reported(tmp_path):
+    case = tmp_path / "case.py"
+    case.write_text("x: int = ''\ny: int = 1  # error[assignment]\nz: int = ''  # error[misc]\n")
+    said = [line.partition(": ")[2] for line in differences("mypy", [case], "3.13")]
+    assert said == [
+        "case.py:1: an error that is not expected (assignment)",
+        "case.py:2: no error, expected one [assignment]",
+        "case.py:3: assignment, expected misc",
+    ]
 
 
 @pytest.fixture
