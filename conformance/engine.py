@@ -340,7 +340,9 @@ class Session:
         )
 
 
-OF_STORING = frozenset({"restore", "copying", "trim", "measure", "window", "quantize", "batch"})
+OF_STORING = frozenset(
+    {"restore", "copying", "trim", "measure", "window", "quantize", "batch", "threads"}
+)
 """Contracts whose checks append keys and values."""
 
 NOT_CLAIMED = {

@@ -201,6 +201,8 @@ class Profile:
         if self.is_pool:
             names.append("pool")
         names.append("refuse")
+        if stores:
+            names.append("threads")
         return tuple(names)
 
 

@@ -67,6 +67,7 @@ SAMPLE = {
     "MovesBeforeRaising": "1",
     "ClearsBeforeRefusing": "0",
     "HandleConverts": "taken for rows",
+    "KeepsALazyArray": "no Stream",
     "ReadsTheWindowOnly": r"\(1, 3, 8, 8\)",
 }
 """Faults whose program is run, and what the exception says."""

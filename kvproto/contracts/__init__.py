@@ -20,6 +20,7 @@ from kvproto.contracts import refuse
 from kvproto.contracts import readback
 from kvproto.contracts import decode
 from kvproto.contracts import pool
+from kvproto.contracts import threads
 
 __all__ = [
     "batch",
@@ -38,6 +39,7 @@ __all__ = [
     "refuse",
     "restore",
     "state",
+    "threads",
     "trim",
     "update",
     "window",
