@@ -73,7 +73,8 @@ def goes_on_here(run: Run) -> None:
         for count in (2, 1):
             whole(run.step(Ask(count)))
     except RuntimeError as error:  # an array of the other thread, met where it is evaluated
-        run.raised(error, "mx.eval(keys, values)")
+        run.lines.append("mx.eval(keys, values, mask)")
+        run.raised(error, run.lines[-1])
 
 
 @check("RUN-1", needs=(*NEEDS, "STATE-1"))
