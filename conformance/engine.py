@@ -280,15 +280,7 @@ class Session:
         try:
             entry.function(context)
         except Violation as violation:
-            result = Result(
-                clause,
-                Verdict.FAIL,
-                violation.message,
-                violation.expected,
-                violation.observed,
-                self._program(clause, violation),
-                violation.operations,
-            )
+            result = self.failure(clause, violation)
         except BlockedBy as need:
             result = Result(clause, Verdict.BLOCKED, f"builds on {need}")
         except NotApplicable as reason:
@@ -301,6 +293,18 @@ class Session:
         result.test = entry.name
         result.examples = context.tried
         return result
+
+    def failure(self, clause: str, violation: Violation) -> Result:
+        """The result of a check that this violation ended."""
+        return Result(
+            clause,
+            Verdict.FAIL,
+            violation.message,
+            violation.expected,
+            violation.observed,
+            self._program(clause, violation),
+            violation.operations,
+        )
 
     def _does_not_apply(self, entry: Check) -> str | None:
         contract = REGISTRY.contract_of(entry.clause).name

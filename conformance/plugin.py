@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import conformance.checks  # noqa: F401 (registers the checks)
 from conformance.cli import save
 from conformance.config import Options, configured_subjects, default_subjects
 from conformance.engine import Session
-from conformance.report.terminal import render, write_failure
+from conformance.report.terminal import failure_text, render
 from conformance.subject import Subject, examine, subjects_from_target
 from conformance.target import TargetError
 from conformance.verdict import Report, Result, Verdict
@@ -70,12 +68,13 @@ class Suite:
             for clause in REGISTRY
         ]
 
-    def session(self, name: str) -> Session:
+    def session(self, name: str, *, effort: str | None = None) -> Session:
+        """The one session of a subject, made on first use, at the effort of the run or another."""
         if name not in self._sessions:
             subject = self.subjects[self.names.index(name)]
             self._sessions[name] = Session(
                 subject,
-                effort=self.options.effort,
+                effort=effort or self.options.effort,
                 seed=self.options.seed,
                 strict=self.options.strict,
             )
@@ -88,7 +87,7 @@ class Suite:
         head = session.report_of([]).to_json()
         record(PROPERTY, json.dumps({"subject": name, "head": head, "result": result.to_json()}))
         if result.breaks(strict=self.options.strict):
-            pytest.fail(_failure_text(session.subject.target, result), pytrace=False)
+            pytest.fail(failure_text(session.subject.target, result), pytrace=False)
         elif result.verdict is Verdict.FAIL:
             pytest.xfail(f"SHOULD: {result.message}")
         elif result.verdict is Verdict.EXPECTED_FAILURE:
@@ -160,9 +159,3 @@ def _unique(names: list[str]) -> list[str]:
         name if names.count(name) == 1 else f"{name} #{names[: index + 1].count(name)}"
         for index, name in enumerate(names)
     ]
-
-
-def _failure_text(target: str, result: Result) -> str:
-    out = StringIO()
-    write_failure(target, result, Console(file=out, width=80, no_color=True, highlight=False), 80)
-    return out.getvalue()

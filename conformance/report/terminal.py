@@ -42,6 +42,14 @@ def render(reports: Sequence[Report], *, width: int = WIDTH, failures: bool = Tr
     return out.getvalue()
 
 
+def failure_text(target: str, result: Result) -> str:
+    """One finding as plain text, for a message of pytest."""
+    out = StringIO()
+    console = Console(file=out, width=WIDTH, no_color=True, highlight=False)
+    write_failure(target, result, console, WIDTH)
+    return out.getvalue()
+
+
 def write(reports: Sequence[Report], console: Console, *, failures: bool = True) -> None:
     """Print the reports: findings that decide in full, then a table for each subject."""
     width = min(console.width, 100)
