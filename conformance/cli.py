@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from conformance import bench
 from conformance.config import Options, configured_subjects, default_subjects
 from conformance.engine import CHECKS, EXAMPLES, Session
+from conformance.report import html
 from conformance.report.terminal import write
 from conformance.subject import Subject, subjects_from_target
 from conformance.target import TargetError
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 
     bench.add_parser(commands)
     typecheck.add_parser(commands)
+    html.add_parser(commands)
     return parser
 
 

@@ -23,7 +23,7 @@ from conformance.strategies import Shape, traces
 from conformance.subject import Profile, Subject, examine
 from conformance.tags import Dims
 from conformance.trace import EndOfTrace, Operation, Run, Violation, default_dims
-from conformance.verdict import Report, Result, Verdict
+from conformance.verdict import Report, Result, Verdict, package_of
 from kvproto.clause import REGISTRY, Level
 
 T = TypeVar("T")
@@ -264,6 +264,7 @@ class Session:
             results=results,
             effort=self.effort,
             strict=self.strict,
+            package=package_of(self.profile.capabilities.class_name),
         )
 
     def _judge(self, clause: str) -> Result:

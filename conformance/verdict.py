@@ -6,8 +6,10 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from enum import Enum
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import packages_distributions, version
 from typing import Any
 
 import mlx.core as mx
@@ -98,6 +100,8 @@ class Report:
     results: list[Result]
     effort: str
     strict: bool = False
+    package: str = ""
+    """The distribution that the class comes from, as ``mlx-lm 0.32.2``; empty if from none."""
 
     def __post_init__(self) -> None:
         order = list(REGISTRY)
@@ -135,6 +139,7 @@ class Report:
         return {
             "target": self.target,
             "class": self.class_name,
+            "package": self.package,
             "kinds": list(self.contracts),
             "visibility": self.visibility,
             "claims": [
@@ -162,6 +167,7 @@ class Report:
             results=list(results),
             effort=data["effort"],
             strict=data["strict"],
+            package=data["package"],
         )
 
     def __str__(self) -> str:
@@ -170,11 +176,19 @@ class Report:
         return render([self])
 
 
+@cache
+def package_of(class_name: str) -> str:
+    """The distribution that a class comes from, as ``mlx-lm 0.32.2``; empty if from none."""
+    found = packages_distributions().get(class_name.partition(".")[0], [])
+    return f"{found[0]} {version(found[0])}" if found else ""
+
+
 def reports_to_json(reports: Sequence[Report]) -> dict[str, Any]:
-    """The content of a ``--conformance-json`` file."""
+    """The content of a ``--conformance-json`` file; ``report/schema.json`` describes it."""
     return {
         "format": JSON_VERSION,
         "spec_version": SPEC_VERSION,
+        "date": datetime.now(timezone.utc).date().isoformat(),
         "complete": bool(reports) and all(report.complete for report in reports),
         "python": platform.python_version(),
         "mlx": version("mlx"),
