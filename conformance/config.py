@@ -30,6 +30,8 @@ REFERENCE = (
     "reference_impl:BatchSlidingWindowKVCache(8, [1, 0])",
     "reference_impl:RecurrentCache(2)",
     "reference_impl:CompositeCache()",
+    "reference_impl:PromptFiles()",
+    "reference_impl:PromptStore()",
     "reference_impl:KVPool(24, 2, 3, 8, 12)",
 )
 """The default subjects, named as a user would."""

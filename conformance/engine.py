@@ -365,6 +365,7 @@ NOT_CLAIMED = {
     "batch": "has no merge, and is no batch",
     "recurrent": "has no slots (no __getitem__ with lengths or advance)",
     "composite": "has no caches",
+    "prompt": "is a cache: what handles lists of caches is judged by it",
     "pool": "is no pool (no set_kv), or its pool cannot be constructed from this target",
     "decode": "has none of write_token, get_kv and reset",
     "quantize": "has neither bits nor to_quantized",

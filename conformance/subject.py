@@ -26,6 +26,15 @@ SLOT_NAMES = ("slots", "pool_size", "num_slots", "n_slots")
 POOL_LAYER_NAMES = ("layers", "num_layers", "n_layers")
 START_NAMES = ("offset", "start", "start_offset", "prefix_len")
 
+PROMPT_CACHES = (
+    "reference_impl:KVCache()",
+    "reference_impl:SlidingWindowKVCache(8)",
+    "reference_impl:OffsetCache(0)",
+    "reference_impl:ChunkedKVCache(4)",
+    "reference_impl:QuantizedKVCache(32, 8)",
+)
+"""The caches of a prompt, named as a user would."""
+
 _LARGEST_BOUNDARY = 4096
 
 
@@ -54,6 +63,8 @@ class Claims:
     backed_cache: str = ""
     """Target of what makes the cache of a request over a pool, called with (pool, layer, slots,
     prefix_len); without one the pool's own method ``backed_cache`` is called."""
+    caches: tuple[str, ...] = PROMPT_CACHES
+    """Targets of the caches of a prompt, for what handles lists of caches."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each claim came from."""
 
@@ -154,9 +165,17 @@ class Profile:
         return {"set_kv", "get_kv"} <= self.capabilities.members
 
     @property
+    def handles_prompts(self) -> bool:
+        """Whether it is no cache, but trims, saves or stores lists of caches."""
+        has = self.capabilities.members
+        return not has & {"offset", "state", "update_and_fetch"} and bool(
+            "trim_prompt" in has or {"save", "load"} <= has or {"insert", "fetch"} <= has
+        )
+
+    @property
     def name(self) -> str:
         """What a printed program calls the object."""
-        return "pool" if self.is_pool else "cache"
+        return "pool" if self.is_pool else "store" if self.handles_prompts else "cache"
 
     @property
     def contracts(self) -> tuple[str, ...]:
@@ -200,6 +219,8 @@ class Profile:
             names.append("decode")
         if self.is_pool:
             names.append("pool")
+        if self.handles_prompts:
+            names.append("prompt")
         names.append("refuse")
         if stores:
             names.append("threads")
@@ -299,6 +320,7 @@ def examine(subject: Subject) -> Profile:
         )
     found = capabilities(cache)
     named = {"offset", "state", "make_mask", "update_and_fetch", "__getitem__", "set_kv"}
+    named |= {"trim_prompt", "load", "fetch"}
     if not found.members & named:
         raise TargetError(
             f"{subject.target}: nothing can be inferred of a {found.class_name}: it has none of "

@@ -49,6 +49,11 @@ METHODS = (
     "get_kv",
     "reset",
     "set_kv",
+    "trim_prompt",
+    "save",
+    "load",
+    "insert",
+    "fetch",
     "backed_cache",
     "__getitem__",
 )

@@ -11,6 +11,7 @@ from reference_impl.datafree import OffsetCache
 from reference_impl.full import KVCache
 from reference_impl.opaque import RotatedKVCache, RotatedRows
 from reference_impl.pool import KVPool, PoolBackedKVCache
+from reference_impl.prompt import PromptFileError, PromptFiles, PromptStore, trim_prompt
 from reference_impl.quantized import QuantizedKVCache
 from reference_impl.recurrent import RecurrentCache
 from reference_impl.window import SlidingWindowKVCache
@@ -24,10 +25,14 @@ __all__ = [
     "KVPool",
     "OffsetCache",
     "PoolBackedKVCache",
+    "PromptFileError",
+    "PromptFiles",
+    "PromptStore",
     "QuantizedKVCache",
     "RecurrentCache",
     "RotatedKVCache",
     "RotatedRows",
     "SlidingWindowKVCache",
     "register_child",
+    "trim_prompt",
 ]

@@ -32,7 +32,7 @@ UNTESTED = {"REST-7"}
 
 def musts(fault: Fault) -> list[str]:
     contract = REGISTRY.contract_of(fault.clause).name
-    compared = CORE if contract in CORE else SINGLE
+    compared = CORE if contract in CORE else ("prompt",) if contract == "prompt" else SINGLE
     return [
         name
         for name in REGISTRY
@@ -68,6 +68,7 @@ SAMPLE = {
     "ClearsBeforeRefusing": "0",
     "HandleConverts": "taken for rows",
     "KeepsALazyArray": "no Stream",
+    "LeavesOutDataFreeLayers": "KVCache",
     "ReadsTheWindowOnly": r"\(1, 3, 8, 8\)",
 }
 """Faults whose program is run, and what the exception says."""

@@ -20,6 +20,7 @@ from kvproto.contracts import refuse
 from kvproto.contracts import readback
 from kvproto.contracts import decode
 from kvproto.contracts import pool
+from kvproto.contracts import prompt
 from kvproto.contracts import threads
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "opaque",
     "pool",
     "position",
+    "prompt",
     "quantize",
     "readback",
     "recurrent",

@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from reference_impl import KVCache
+from reference_impl import ChunkedKVCache, KVCache
 from reference_impl.arguments import check_chunk
 from reference_impl.buffers import joined
 
@@ -89,6 +89,21 @@ class ExposedKVCache(KVCache):
     @values.setter
     def values(self, values: mx.array) -> None:
         self._buffers = self.keys, values
+
+
+class GoesBackToItsFront(ChunkedKVCache):
+    """Is trimmable always, and goes back as far as its rows serve a chunk whole (TRIM-2)."""
+
+    def is_trimmable(self) -> bool:
+        return True
+
+    def trim(self, n: int) -> int:
+        first = -(-self._start_position // self._chunk_size) * self._chunk_size
+        removed = min(n, max(self._offset - first, 0))
+        self._offset -= removed
+        if self._offset == 0:
+            self._buffers = None
+        return removed
 
 
 SOUND = (RowOffsets, StepKVCache, ExposedKVCache)
