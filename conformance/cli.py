@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from conformance import bench
 from conformance.config import Options, configured_subjects, default_subjects
 from conformance.engine import CHECKS, EXAMPLES, Session
+from conformance.profiles import CONSUMERS, Answer
 from conformance.report import html
 from conformance.report.terminal import write
 from conformance.subject import Subject, subjects_from_target
@@ -80,8 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--quiet", "-q", action="store_true", help="no progress")
     check.set_defaults(run=_check)
 
-    explain = commands.add_parser("explain", help="what a clause says, why, and who relies on it")
-    explain.add_argument("clause", metavar="ID")
+    explain = commands.add_parser(
+        "explain",
+        help="what a clause says, why, and who relies on it; or what a consumer needs",
+    )
+    explain.add_argument(
+        "clause", metavar="ID", help="a clause, as TRIM-3, or a consumer, as mlx-lm:speculative"
+    )
     explain.set_defaults(run=_explain)
 
     listing = commands.add_parser("list", help="every clause with its test and its public faults")
@@ -194,6 +201,8 @@ def _known(name: str) -> str:
 
 
 def _explain(options: argparse.Namespace) -> int:
+    if ":" in options.clause:
+        return _explain_consumer(options.clause)
     wanted = _known(options.clause)
     clause = REGISTRY[wanted]
     contract = REGISTRY.contract_of(wanted)
@@ -206,13 +215,63 @@ def _explain(options: argparse.Namespace) -> int:
             console.print(f"  {consumer}", markup=False)
     if clause.faults:
         console.print("\nBroken in public by:")
-        for fault in clause.faults:
-            repository, _, number = fault.partition("#")
-            console.print(f"  {fault}  https://github.com/{repository}/issues/{number}")
+        _links(console, clause.faults)
+    consumers = [name for name, each in CONSUMERS.items() if wanted in each.relied_on()]
+    if consumers:
+        console.print("\nProfiles that need it:")
+        for name in consumers:
+            console.print(f"  {name}", markup=False)
     entry = CHECKS.get(wanted)
     console.print(f"\nTest: {entry.name if entry else 'none yet'}")
     if entry and entry.needs:
         console.print(f"Builds on: {', '.join(entry.needs)}")
+    return 0
+
+
+def _links(console: Console, issues: Sequence[str]) -> None:
+    for issue in issues:
+        repository, _, number = issue.partition("#")
+        console.print(f"  {issue}  https://github.com/{repository}/issues/{number}")
+
+
+def _explain_consumer(name: str) -> int:
+    """What a consumer needs of a cache, and why."""
+    consumer = CONSUMERS.get(name.lower())
+    if consumer is None:
+        raise TargetError(f"there is no profile {name!r}; there are {', '.join(CONSUMERS)}.")
+    console = Console(highlight=False)
+
+    def show(text: str, indent: str = "") -> None:
+        lines = textwrap.wrap(text, 90, initial_indent=indent, subsequent_indent=f"{indent}  ")
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+    console.print(f"{consumer.name}\n", markup=False)
+    show(consumer.about)
+    show(f"\nFor layers of the kind {' or '.join(consumer.kinds)}.")
+    if consumer.members:
+        console.print("\nCalls:")
+    for member in consumer.members:
+        effect = "silently: " if member.degraded else ""
+        of = f" (of {' and '.join(member.kinds)} caches)" if member.kinds else ""
+        show(f"{member.name}{of}, {member.function}; without it {effect}{member.absent}", "  ")
+    console.print("\nRelies on:")
+    faults: dict[str, None] = dict.fromkeys(consumer.issues)
+    for need in consumer.needs:
+        known = [REGISTRY[clause] for clause in need.clauses if clause in REGISTRY]
+        if not known:
+            continue
+        without = {
+            Answer.NO: "does not work without",
+            Answer.NOT_JUDGED: f"not judged without: {need.unsure}",
+            Answer.DEGRADED: f"degraded without: {need.lost}",
+        }[need.answer]
+        show(f"{need.function}: {need.why} ({without})", "  ")
+        for clause in known:
+            show(f"{clause.id}  {clause.sentence}", "    ")
+            faults.update(dict.fromkeys(clause.faults))
+    if faults:
+        console.print("\nBroken in public by:")
+        _links(console, list(faults))
     return 0
 
 

@@ -23,6 +23,7 @@ from conformance.strategies import Shape, traces
 from conformance.subject import Profile, Subject, examine
 from conformance.tags import Dims
 from conformance.trace import EndOfTrace, Operation, Run, Violation, default_dims
+from conformance.traits import Traits
 from conformance.verdict import Report, Result, Verdict, package_of
 from kvproto.clause import REGISTRY, Level
 
@@ -208,6 +209,7 @@ class Session:
         self.seed = seed
         self.strict = strict
         self.profile, self.notes = restrict(examine(subject))
+        self._traits = Traits.of(self.profile)
         self._results: dict[str, Result] = {}
 
     def result(self, clause: str) -> Result:
@@ -265,6 +267,7 @@ class Session:
             effort=self.effort,
             strict=self.strict,
             package=package_of(self.profile.capabilities.class_name),
+            traits=self._traits,
         )
 
     def _judge(self, clause: str) -> Result:

@@ -10,11 +10,15 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import cache
 from importlib.metadata import packages_distributions, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from conformance.traits import Traits
 from kvproto.clause import REGISTRY, SPEC_VERSION, Level
+
+if TYPE_CHECKING:
+    from conformance.profiles import Judgement
 
 JSON_VERSION = 1
 
@@ -102,6 +106,8 @@ class Report:
     strict: bool = False
     package: str = ""
     """The distribution that the class comes from, as ``mlx-lm 0.32.2``; empty if from none."""
+    traits: Traits | None = None
+    """What decides for the consumers' profiles, beside the results; None in older reports."""
 
     def __post_init__(self) -> None:
         order = list(REGISTRY)
@@ -125,6 +131,13 @@ class Report:
     def broken(self) -> list[Result]:
         return [result for result in self.results if result.breaks(strict=self.strict)]
 
+    @property
+    def profiles(self) -> dict[str, Judgement]:
+        """Whether each known consumer works with the cache, by the consumer's name."""
+        from conformance.profiles import judge
+
+        return judge(self)
+
     def __getitem__(self, clause: str) -> Result:
         for result in self.results:
             if result.clause == clause:
@@ -136,6 +149,7 @@ class Report:
         return Counter((str(result.level), result.verdict) for result in self.results)
 
     def to_json(self) -> dict[str, Any]:
+        profiles = {name: found.to_json() for name, found in self.profiles.items()}
         return {
             "target": self.target,
             "class": self.class_name,
@@ -151,6 +165,9 @@ class Report:
             "strict": self.strict,
             "complete": self.complete,
             "conforms": self.conforms,
+            "traits": None if self.traits is None else self.traits.to_json(),
+            # Of a run of chosen clauses hardly any could be judged.
+            **({"profiles": profiles} if self.complete else {}),
             "results": [result.to_json() for result in self.results],
         }
 
@@ -168,6 +185,7 @@ class Report:
             effort=data["effort"],
             strict=data["strict"],
             package=data["package"],
+            traits=Traits.from_json(data["traits"]) if data.get("traits") else None,
         )
 
     def __str__(self) -> str:

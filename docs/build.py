@@ -11,9 +11,11 @@ from pathlib import Path
 
 import conformance.checks  # noqa: F401 (registers the checks)
 from conformance.engine import CHECKS
+from conformance.profiles import CONSUMERS, Answer, Consumer
 from kvproto.clause import REGISTRY, SPEC_VERSION, Clause, Contract
 
 PAGES = Path(__file__).parent / "spec"
+PROFILES = Path(__file__).parent / "profiles.md"
 
 
 def issue(fault: str) -> str:
@@ -76,6 +78,44 @@ def index() -> str:
     return "\n".join(lines) + "\n"
 
 
+def consumer_text(consumer: Consumer) -> str:
+    lines = [f"## {consumer.name}", "", consumer.about, ""]
+    lines += [f"For layers of the kind {' or '.join(consumer.kinds)}.", ""]
+    if consumer.members:
+        lines += ["| calls | in | without it |", "|---|---|---|"]
+        for member in consumer.members:
+            of = f" (of {' and '.join(member.kinds)} caches)" if member.kinds else ""
+            effect = "silently: " if member.degraded else ""
+            lines.append(f"| `{member.name}`{of} | {member.function} | {effect}{member.absent} |")
+        lines.append("")
+    lines += ["| relies on | in | for | broken |", "|---|---|---|---|"]
+    for need in consumer.needs:
+        ids = [clause for clause in need.clauses if clause in REGISTRY]
+        links = [f"[{one}](spec/{REGISTRY.contract_of(one).name}.md)" for one in ids]
+        told = {Answer.DEGRADED: need.lost, Answer.NOT_JUDGED: need.unsure}.get(need.answer, "")
+        broken = f"{need.answer}: {told}" if told else str(need.answer)
+        if ids:
+            lines.append(f"| {', '.join(links)} | {need.function} | {need.why} | {broken} |")
+    lines.append("")
+    if consumer.issues:
+        lines += [f"Public issues: {', '.join(map(issue, consumer.issues))}.", ""]
+    return "\n".join(lines)
+
+
+def profiles() -> str:
+    """The page of the consumers."""
+    lines = [
+        "# Works with what?",
+        "",
+        "What real consumers need of a cache, by the function that relies on it. `kvproto check` "
+        "answers for each: yes; no, with the clauses that stand in the way; degraded, where it "
+        "runs and silently does less; or not judged, where what fails may be something that the "
+        "consumer never does. `kvproto explain mlx-lm:speculative` prints one of them.",
+        "",
+    ]
+    return "\n".join(lines) + "\n" + "\n".join(map(consumer_text, CONSUMERS.values()))
+
+
 def pages() -> dict[str, str]:
     """The content of every page by file name."""
     return {
@@ -86,6 +126,7 @@ def pages() -> dict[str, str]:
 
 def main() -> None:
     PAGES.mkdir(exist_ok=True)
+    PROFILES.write_text(profiles(), encoding="utf-8")
     for name, text in pages().items():
         (PAGES / name).write_text(text, encoding="utf-8")
     for stale in set(PAGES.glob("*.md")) - {PAGES / name for name in pages()}:

@@ -26,6 +26,11 @@ def test_pages_are_up_to_date():
     assert not stale, f"run: python docs/build.py ({stale})"
 
 
+def test_page_of_the_profiles_is_up_to_date():
+    text = (ROOT / "docs" / "profiles.md").read_text()
+    assert text == builder().profiles(), "run: python docs/build.py"
+
+
 def test_links_between_pages_exist():
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):

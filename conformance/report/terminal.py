@@ -9,6 +9,7 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
+from conformance.profiles import Answer
 from conformance.verdict import Report, Result, Verdict
 from kvproto.clause import REGISTRY, SPEC_VERSION, Level
 
@@ -98,6 +99,7 @@ def write_subject(report: Report, console: Console, width: int) -> None:
         _wrapped(console, f"{value}  ({source})", width, f"  {name + ':':<25}")
     for note in report.notes:
         _wrapped(console, note, width, "  restricted: ")
+    write_profiles(report, console, width)
     for contract in REGISTRY.contracts:
         results = [r for r in report.results if REGISTRY.contract_of(r.clause) is contract]
         if not results:
@@ -123,6 +125,35 @@ def write_subject(report: Report, console: Console, width: int) -> None:
     _line(console, f"  {_VERDICTS[_kind(report)]}", "bold green" if report.conforms else "bold red")
     _wrapped(console, summary(report), width, "  ")
 
+
+def write_profiles(report: Report, console: Console, width: int) -> None:
+    """Whether each consumer works with the cache, and why not."""
+    if report.traits is None or not report.complete:
+        return
+    _line(console, "  Works with:")
+    for name, judgement in report.profiles.items():
+        text = Text(f"    {name:<26}")
+        text.append(str(judgement.answer), ANSWERS[judgement.answer])
+        text.pad_right(max(_REASON - len(text.plain), 1))
+        told = "; ".join(finding.reason for finding in judgement.deciding)
+        lines = textwrap.wrap(told, width - _REASON, break_on_hyphens=False) or [""]
+        text.append(lines[0])
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+        for line in lines[1:]:
+            _line(console, " " * _REASON + line)
+    _line(console, "  Clauses:")
+
+
+ANSWERS = {
+    Answer.YES: "green",
+    Answer.DEGRADED: "yellow",
+    Answer.NOT_JUDGED: "dim",
+    Answer.NO: "bold red",
+}
+
+_REASON = 42
+"""Where the reason begins that stands beside a consumer's verdict."""
 
 _COLUMN = 31
 """Where the words begin that stand beside the marks of a contract."""
