@@ -13,6 +13,7 @@ from conformance.verdict import Report, Result, Verdict
 from kvproto import REGISTRY
 
 MLX_LM = "mlx_lm.models.cache"
+SGLANG = "sglang/srt/hardware_backend/mlx/kv_cache/attention_kv_cache.py"
 UNREGISTERED = ("POOL", "SNAP", "LAY", "PROMPT", "RUN", "OPQ")
 """Contracts that profiles may name before their clauses are there."""
 
@@ -165,3 +166,46 @@ def test_verdicts_on_the_classes_of_mlx_lm(call, expected):
         assert str(judgement.answer).split()[0] == answer, (use, judgement)
         assert set(judgement.blocking) <= set(clauses), (use, judgement)
         assert bool(judgement.blocking) == bool(clauses), (use, judgement)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            "AttentionOffsetCache",
+            {
+                "sglang:batched-decode": "yes",
+                "mlx-lm:generate": "no FREE-1",
+                "mlx-lm:speculative": "no FREE-1",
+                "mlx-lm:prompt-file": "no",
+            },
+        ),
+        (
+            "ContiguousAttentionKVCache()",
+            {
+                "mlx-lm:generate": "yes",
+                "mlx-lm:speculative": "no",
+                "mlx-lm:latent-attention": "no UPD-5",
+                "mlx-lm:prompt-file": "no",
+                "mlx-lm:batch": "no BATCH-7",
+            },
+        ),
+        (
+            "WindowedAttentionKVCache(8)",
+            {"mlx-lm:speculative": "no", "mlx-lm:prompt-file": "no", "sglang:prefix-hit": "no"},
+        ),
+    ],
+)
+def test_verdicts_on_the_classes_of_sglang(call, expected, release):
+    """They cannot be trimmed, and a prompt file loses them."""
+    pytest.importorskip("mlx_lm")
+    path = release("sglang", "0.5.23") / SGLANG
+    needed = [clause for name in expected for clause in CONSUMERS[name].relied_on()]
+    clauses = [clause for clause in set(needed) if clause in REGISTRY]
+    found = check(f"{path}:{call}", effort="quick", clauses=clauses).profiles
+    for name, wanted in expected.items():
+        judgement = found[name]
+        answer, *blocking = wanted.split()
+        assert str(judgement.answer) == answer, (name, judgement)
+        assert set(judgement.blocking) >= set(blocking), (name, judgement)
