@@ -58,7 +58,8 @@ class Traits:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        pairs = [list(pair) for pair in self.head_dims]
+        return {**asdict(self), "members": list(self.members), "head_dims": pairs}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Traits:
