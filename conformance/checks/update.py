@@ -143,20 +143,21 @@ def nothing_else_shows(step: Step) -> None:
         if not shown:
             continue
         number = ids[shown[0]]
+        seen = numbers_code(run, "keys", row)
         if number == UNKNOWN:
             what = "is no token that was appended"
+            claim = f"{seen}[{shown[0]}] in {{*{listed(step.ids)}}}"
         elif number not in step.ids:
             what = f"is token {number}, which was trimmed"
+            claim = f"{number} not in {seen}"
         else:
             what = f"is token {number} for the second time"
+            claim = f"{seen}.count({number}) == 1"
         run.fail(
             f"row {shown[0]} of the {len(ids)} returned keys {what}, and the mask does not hide it",
             expected=f"tokens {ranges(step.ids[c] for c in needed_columns(step, row))}",
             observed=f"tokens {ranges(ids)}",
-            code=[
-                f"assert len({numbers_code(run, 'keys', row)}) == "
-                f"{len(set(ids) - {UNKNOWN})}, {numbers_code(run, 'keys', row)}"
-            ],
+            code=[f"assert {claim}, {seen}"],
             step=step,
         )
 
