@@ -26,7 +26,11 @@ class HasOffset(Protocol[T_co]):
 class SettableOffset(Protocol[T]):
     """A cache whose owner may move ``offset``: data-free shims, and buffers that are reused."""
 
-    offset: T
+    @property
+    def offset(self) -> T: ...
+
+    @offset.setter
+    def offset(self, offset: T, /) -> None: ...
 
 
 ROPE = "mlx-lm: models/*.py (about 100 read cache.offset for RoPE before update_and_fetch)"

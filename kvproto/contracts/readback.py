@@ -31,8 +31,17 @@ class HasBuffers(Protocol[KV_co]):
 class ExposesBuffers(Protocol[KV]):
     """A cache whose raw buffers can be read and replaced (pipelined models do both)."""
 
-    keys: KV
-    values: KV
+    @property
+    def keys(self) -> KV: ...
+
+    @keys.setter
+    def keys(self, keys: KV, /) -> None: ...
+
+    @property
+    def values(self) -> KV: ...
+
+    @values.setter
+    def values(self, values: KV, /) -> None: ...
 
 
 SHARED = "mlx-lm: gemma3n, afm7 (layers that reuse an earlier layer's keys and values)"

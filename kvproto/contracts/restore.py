@@ -17,7 +17,11 @@ from kvproto.clause import REGISTRY, Clause, Level
 class Restorable(Protocol):
     """A live cache whose content can be replaced by a state."""
 
-    state: Any
+    @property
+    def state(self) -> Any: ...
+
+    @state.setter
+    def state(self, state: Any, /) -> None: ...
 
 
 class FromState(Protocol):
@@ -30,7 +34,11 @@ class FromState(Protocol):
 class FromStateAndMeta(Protocol):
     """A class of the older dialect, with scalars in ``meta_state`` (mlx-lm to 0.31, mlx-vlm)."""
 
-    meta_state: Any
+    @property
+    def meta_state(self) -> Any: ...
+
+    @meta_state.setter
+    def meta_state(self, meta_state: Any, /) -> None: ...
 
     @classmethod
     def from_state(cls, state: Any, meta_state: Any, /) -> Self: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -25,12 +24,7 @@ class NotInstalled(Exception):
 
 
 def _command(name: str) -> list[str]:
-    beside = Path(sys.executable).parent / name
-    if beside.is_file():
-        return [str(beside)]
-    if importlib.util.find_spec(name) is not None:
-        return [sys.executable, "-m", name]
-    found = shutil.which(name)
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
         raise NotInstalled(f"{name} is not installed here; run: pip install {name}")
     return [found]
@@ -38,7 +32,7 @@ def _command(name: str) -> list[str]:
 
 def _run(command: Sequence[str]) -> str:
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if ran.returncode not in (0, 1):
+    if ran.returncode not in (0, 1) or (not ran.stdout and ran.returncode):
         raise RuntimeError(f"{command[0]} stopped:\n{ran.stdout}{ran.stderr}")
     return ran.stdout
 
@@ -56,21 +50,34 @@ def mypy(paths: Sequence[Path], version: str) -> Errors:
     return errors
 
 
-def pyright(paths: Sequence[Path], version: str) -> Errors:
-    command = [*_command("pyright"), *map(str, paths), "--outputjson"]
-    command += ["--pythonpath", sys.executable, "--pythonversion", version]
+def pyright(paths: Sequence[Path], version: str, search: Sequence[Path] = (ROOT,)) -> Errors:
+    command = [*_command("pyright"), "--outputjson", "--pythonpath", sys.executable]
+    if search == (ROOT,):
+        command += [*map(str, paths), "--pythonversion", version]
+    else:  # only a configuration file, which leaves no place for paths, can say where to search
+        folder = paths[0].parent
+        settings = {
+            "include": [path.name for path in paths],
+            "extraPaths": [str(path) for path in search],
+            "pythonVersion": version,
+        }
+        (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+        command += ["-p", str(folder)]
+    output = _run(command)
     errors: Errors = defaultdict(set)
-    for one in json.loads(_run(command))["generalDiagnostics"]:
+    for one in json.loads(output)["generalDiagnostics"]:
         if one["severity"] == "error":
             place = Path(one["file"]), one["range"]["start"]["line"] + 1
             errors[place].add(one.get("rule", ""))
     return errors
 
 
-def ty(paths: Sequence[Path], version: str) -> Errors:
+def ty(paths: Sequence[Path], version: str, search: Sequence[Path] = (ROOT,)) -> Errors:
     command = [*_command("ty"), "check", *map(str, paths), "--output-format", "concise"]
     command += ["--python", sys.executable, "--python-version", version, "--color", "never"]
-    command += ["--ignore", "empty-body"]
+    command += ["--ignore", "invalid-implicit-return-in-function-with-stub-body"]
+    for folder in search:
+        command += ["--extra-search-path", str(folder)]
     errors: Errors = defaultdict(set)
     for line in _run(command).splitlines():
         match = re.match(r"(.*?):(\d+):\d+: error\[([\w-]+)\]", line)
@@ -79,10 +86,12 @@ def ty(paths: Sequence[Path], version: str) -> Errors:
     return errors
 
 
-def pyrefly(paths: Sequence[Path], version: str) -> Errors:
+def pyrefly(paths: Sequence[Path], version: str, search: Sequence[Path] = (ROOT,)) -> Errors:
     command = [*_command("pyrefly"), "check", *map(str, paths), "--output-format", "json"]
     command += ["--python-interpreter-path", sys.executable, "--python-version", version]
-    command += ["--search-path", str(ROOT), "--ignore", "bad-return"]
+    command += ["--ignore", "bad-return", "--preset", "default"]
+    for folder in search:
+        command += ["--search-path", str(folder)]
     errors: Errors = defaultdict(set)
     found: dict[str, Any] = json.loads(_run(command))
     for one in found["errors"]:
@@ -91,7 +100,8 @@ def pyrefly(paths: Sequence[Path], version: str) -> Errors:
     return errors
 
 
-CHECKERS = {"mypy": mypy, "pyright": pyright, "ty": ty, "pyrefly": pyrefly}
+OTHERS = {"pyright": pyright, "ty": ty, "pyrefly": pyrefly}
+CHECKERS = {"mypy": mypy, **OTHERS}
 
 
 def expected(checker: str, paths: Sequence[Path]) -> dict[tuple[Path, int], str]:

@@ -10,12 +10,16 @@ two of them, where ``--check-untyped-defs`` changes the verdict.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import tempfile
 from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from conformance.target import parse
-from conformance.typecheck.judge import Judged, judge
+from conformance.typecheck.judge import Judged, generate, judge, search_path
 from conformance.typecheck.protocols import ALL
+from tests.typing.checkers import OTHERS, ROOT
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -89,6 +93,92 @@ def table(name: str, results: Sequence[Judged]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def satisfied(
+    checker: str, names: Iterable[str], roots: dict[str, Path], python_version: str
+) -> dict[str, dict[str, dict[str, bool]]]:
+    """What another checker says: by table, protocol and class, whether it is satisfied."""
+    wanted = {name: targets(name, roots.get(name)) for name in names}
+    parsed = [parse(text) for texts in wanted.values() for text in texts]
+    text, asked = generate(parsed)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder).resolve() / "typecheck_generated.py"
+        path.write_text(text, encoding="utf-8")
+        errors = OTHERS[checker]([path], python_version, tuple(search_path(parsed, ROOT)))
+    questions = iter(asked)
+    if not all((path, each.bogus) in errors for each in asked):
+        raise RuntimeError(f"{checker} does not see the classes: it misses no missing member")
+    result: dict[str, dict[str, dict[str, bool]]] = {}
+    for name in wanted:
+        result[name] = {one.annotation: {} for one in ALL}
+        for each in CLASSES[name]:
+            for protocol, line in next(questions).protocols.items():
+                result[name][protocol][each] = (path, line) not in errors
+    return result
+
+
+def disagreements(
+    checker: str, names: Sequence[str], roots: dict[str, Path], python_version: str
+) -> list[str]:
+    """Where another checker does not say what the tables say of mypy by default."""
+    said = []
+    for name, protocols in satisfied(checker, names, roots, python_version).items():
+        for protocol, mypy in read(name).items():
+            for verdict in (True, False):
+                differing = [
+                    each
+                    for each, word in mypy.items()
+                    if protocols[protocol][each] is verdict and word.startswith("ok") is not verdict
+                ]
+                if differing:
+                    word = "accepts" if verdict else "rejects"
+                    said.append(f"{checker} {word} {name}, {protocol}: {', '.join(differing)}")
+    return said
+
+
+def read(name: str) -> dict[str, dict[str, str]]:
+    """The cells of a table by protocol and class."""
+    rows = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()[4:]
+    cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
+    return {first.strip("`"): dict(zip(CLASSES[name], rest, strict=True)) for first, *rest in cells}
+
+
+OTHERS_PAGE = FOLDER / "others.md"
+
+
+def others_page(rows: Sequence[str]) -> str:
+    """What :func:`disagreements` found, as a page."""
+    lines = [
+        "# Where other checkers do not say what mypy says by default",
+        "",
+        "docs/typing.md gives the reasons. `python -m tests.typing --write` writes this page.",
+        "",
+        *(f"- {row}" for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def unrecorded(checker: str, names: Sequence[str], rows: Sequence[str]) -> list[str]:
+    """How the disagreements of a checker differ from those on the page."""
+    page = OTHERS_PAGE.read_text(encoding="utf-8").splitlines()
+    known = [
+        line[2:]
+        for line in page
+        if line.startswith(f"- {checker} ") and any(f" {name}, " in line for name in names)
+    ]
+    return [f"not recorded: {row}" for row in rows if row not in known] + [
+        f"no longer: {row}" for row in known if row not in rows
+    ]
+
+
+def given(texts: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
+    """The folders of ``TABLE=FOLDER`` arguments, and the tables that can be made with them."""
+    roots = {name: Path(folder) for name, _, folder in (text.partition("=") for text in texts)}
+    installed = ["reference_impl"]
+    with contextlib.suppress(PackageNotFoundError):
+        installed.append(f"mlx_lm-{version('mlx-lm')}")
+    return roots, [name for name in CLASSES if name in roots or name in installed]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.typing.table", description=__doc__)
     parser.add_argument("--python-version", metavar="X.Y")
@@ -97,8 +187,7 @@ def main() -> None:
         "--root", action="append", default=[], metavar="TABLE=FOLDER", help="an unpacked release"
     )
     options = parser.parse_args()
-    roots = {name: Path(folder) for name, _, folder in (r.partition("=") for r in options.root)}
-    names = [name for name in CLASSES if name in roots or name[:6] not in ("sglang", "mlx_vl")]
+    roots, names = given(options.root)
     for name, results in verdicts(names, roots, Path.cwd(), options.python_version).items():
         text = table(name, results)
         path = FOLDER / f"{name}.md"

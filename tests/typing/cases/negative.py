@@ -70,7 +70,7 @@ class ReadOnly:
 
 # Reading is one capability and setting another.
 settable: SettableOffset[int] = ReadOnly()  # error[assignment]
-restorable: Restorable = ReadOnly()  # error[assignment]: mypy ty pyrefly
+restorable: Restorable = ReadOnly()  # error[assignment]
 buffers: ExposesBuffers[mx.array] = ReadOnly()  # error[assignment]
 
 
@@ -79,7 +79,7 @@ class BoolOffset:
 
 
 # What can be set is invariant: somebody would write an int.
-bool_offset: SettableOffset[int] = BoolOffset()  # error[assignment]
+bool_offset: SettableOffset[int] = BoolOffset()  # error[assignment]: mypy ty pyrefly
 
 
 def move(cache: HasOffset[int]) -> None:
