@@ -33,6 +33,7 @@ REFERENCE = (
     "reference_impl:PromptFiles()",
     "reference_impl:PromptStore()",
     "reference_impl:KVPool(24, 2, 3, 8, 12)",
+    "reference_impl:SnapshotStore()",
 )
 """The default subjects, named as a user would."""
 

@@ -65,6 +65,8 @@ class Claims:
     prefix_len); without one the pool's own method ``backed_cache`` is called."""
     caches: tuple[str, ...] = PROMPT_CACHES
     """Targets of the caches of a prompt, for what handles lists of caches."""
+    stores: tuple[str, ...] = ("reference_impl:KVCache()", "reference_impl:SlidingWindowKVCache(8)")
+    """Targets of the caches that a snapshot store is tried with."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each claim came from."""
 
@@ -175,7 +177,14 @@ class Profile:
     @property
     def name(self) -> str:
         """What a printed program calls the object."""
-        return "pool" if self.is_pool else "store" if self.handles_prompts else "cache"
+        if self.is_pool:
+            return "pool"
+        return "store" if self.handles_prompts or self.is_store else "cache"
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it keeps copies of caches, and is none itself."""
+        return {"store_cache", "restore_cache"} <= self.capabilities.members
 
     @property
     def contracts(self) -> tuple[str, ...]:
@@ -221,6 +230,8 @@ class Profile:
             names.append("pool")
         if self.handles_prompts:
             names.append("prompt")
+        if self.is_store:
+            names.append("snapshot")
         names.append("refuse")
         if stores:
             names.append("threads")
@@ -320,7 +331,7 @@ def examine(subject: Subject) -> Profile:
         )
     found = capabilities(cache)
     named = {"offset", "state", "make_mask", "update_and_fetch", "__getitem__", "set_kv"}
-    named |= {"trim_prompt", "load", "fetch"}
+    named |= {"trim_prompt", "load", "fetch", "store_cache"}
     if not found.members & named:
         raise TargetError(
             f"{subject.target}: nothing can be inferred of a {found.class_name}: it has none of "

@@ -39,6 +39,7 @@ from kvproto.contracts.quantize import AffineTriple, QuantizedDispatch, ToQuanti
 from kvproto.contracts.readback import ExposesBuffers, HasBuffers, ReadsBack
 from kvproto.contracts.recurrent import CountsPadding, HasSlots, MakesRecurrentMask
 from kvproto.contracts.restore import FromState, FromStateAndMeta, Restorable
+from kvproto.contracts.snapshot import SnapshotStore
 from kvproto.contracts.state import HasState
 from kvproto.contracts.trim import Trimmable
 from kvproto.contracts.update import UpdatesAndFetches
@@ -105,6 +106,7 @@ __all__ = [
     "SettableOffset",
     "Sinks",
     "SlidingWindow",
+    "SnapshotStore",
     "StorageBackedCache",
     "ToQuantized",
     "Trimmable",

@@ -55,6 +55,8 @@ METHODS = (
     "insert",
     "fetch",
     "backed_cache",
+    "store_cache",
+    "restore_cache",
     "__getitem__",
 )
 """Methods that the contracts name."""

@@ -14,6 +14,7 @@ from reference_impl.pool import KVPool, PoolBackedKVCache
 from reference_impl.prompt import PromptFileError, PromptFiles, PromptStore, trim_prompt
 from reference_impl.quantized import QuantizedKVCache
 from reference_impl.recurrent import RecurrentCache
+from reference_impl.snapshot import SnapshotStore
 from reference_impl.window import SlidingWindowKVCache
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "RotatedKVCache",
     "RotatedRows",
     "SlidingWindowKVCache",
+    "SnapshotStore",
     "register_child",
     "trim_prompt",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import check
+from conformance import Verdict, check
 
 pytestmark = pytest.mark.network
 
@@ -119,6 +119,21 @@ def test_sglang_windowed_cache_may_refuse_full_context(tmp_path, sglang):
     verdict = {r["clause"]: r["verdict"] for r in results}
     for clause in ("MASK-1", "MASK-2", "MASK-3", "MASK-4", "MASK-5", "MASK-6", "MASK-7", "UPD-14"):
         assert verdict[clause] == "pass", clause
+
+
+def test_sglang_pool_and_the_cache_over_it(sglang):
+    folder = sglang / SGLANG.rpartition("/")[0]
+    report = check(
+        f"{folder}/attention_kv_pool.py:MlxAttentionKVPool(24, 2, 3, 8)",
+        claims={"backed_cache": f"{folder}/attention_kv_cache.py:PoolBackedAttentionKVCache"},
+    )
+    # -1 is its last slot; a second update loses the chunk of the first one.
+    assert {r.clause for r in report.broken} == {"POOL-2", "POOL-3"}, str(report)
+    assert report["POOL-1"].verdict is Verdict.PASS
+    blocked = {r.clause for r in report.results if r.verdict is Verdict.BLOCKED}
+    assert blocked == {"POOL-4", "POOL-5", "COPY-2"}
+    assert "takes slots [-1]" in report["POOL-2"].message
+    assert report["POOL-3"].program.count("update_and_fetch(") == 2
 
 
 def test_narrowing_on_sglangs_real_class(sglang: Path):

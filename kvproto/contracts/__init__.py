@@ -21,6 +21,7 @@ from kvproto.contracts import readback
 from kvproto.contracts import decode
 from kvproto.contracts import pool
 from kvproto.contracts import prompt
+from kvproto.contracts import snapshot
 from kvproto.contracts import threads
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "recurrent",
     "refuse",
     "restore",
+    "snapshot",
     "state",
     "threads",
     "trim",
