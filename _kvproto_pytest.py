@@ -53,6 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--conformance-device", choices=("cpu", "gpu"), default=None, help="MLX's default device"
     )
     group.addoption(
+        "--conformance-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=None,
+        help="how long a cache may take for one example before it counts as hanging (30)",
+    )
+    group.addoption(
         "--conformance-seed",
         metavar="SEED",
         default="",

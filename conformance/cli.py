@@ -79,6 +79,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("--seed", default="", help="another seed, for exploring; 'random' draws one")
     check.add_argument("--device", choices=("cpu", "gpu"), help="MLX's default device")
+    check.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a cache may take for one example before it counts as hanging (30)",
+    )
     check.add_argument("--quiet", "-q", action="store_true", help="no progress")
     check.set_defaults(run=_check)
 
@@ -132,6 +138,7 @@ def _check(options: argparse.Namespace) -> int:
         seed=options.seed,
         strict=options.strict,
         device=options.device,
+        timeout=options.timeout,
         json=options.json,
         repro=options.repro,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from conformance import limits
 from conformance.engine import EXAMPLES, fresh_seed
 from conformance.subject import Subject, subjects_from_target
 from conformance.target import TargetError
@@ -51,8 +52,15 @@ class Options:
     repro: Path | None = None
 
     @classmethod
-    def of(cls, *, device: str | None = None, seed: str = "", **options: Any) -> Options:
-        """Options with ``seed="random"`` drawn and the device set.
+    def of(
+        cls,
+        *,
+        device: str | None = None,
+        seed: str = "",
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Options:
+        """Options with ``seed="random"`` drawn, the device and the time limit set.
 
         Raises:
             TargetError: an option has no such value.
@@ -61,6 +69,10 @@ class Options:
             raise TargetError(f"effort is one of {', '.join(EXAMPLES)}, not {options['effort']!r}.")
         if device is not None:
             mx.set_default_device(mx.Device(getattr(mx, device)))
+        if timeout is not None:
+            if timeout <= 0:
+                raise TargetError(f"timeout is a number of seconds above 0, not {timeout:g}.")
+            limits.SECONDS = timeout
         return cls(seed=fresh_seed() if seed == "random" else seed, **options)
 
 

@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
+from conformance.limits import Interrupted, OutOfLimits, limited, restart
 from conformance.probe import restrict
 from conformance.program import render as render_program
 from conformance.strategies import Shape, traces
 from conformance.subject import Profile, Subject, examine
 from conformance.tags import Dims
-from conformance.trace import EndOfTrace, Operation, Run, Violation, default_dims
+from conformance.trace import EndOfTrace, Operation, Run, Runaway, Violation, default_dims
 from conformance.traits import Traits
 from conformance.verdict import Report, Result, Verdict, package_of
 from kvproto.clause import REGISTRY, Level
@@ -147,10 +148,15 @@ class Context:
 
         def test(value: T) -> None:
             nonlocal started
-            late = bool(smallest) and time.monotonic() - started > SHRINK_SECONDS
-            if late and repr(value) != smallest[0][0]:
-                return
+            if smallest:
+                runaway = isinstance(smallest[0][1], Runaway)
+                if runaway or time.monotonic() - started > SHRINK_SECONDS:
+                    if repr(value) != smallest[0][0]:
+                        return
+                    if runaway:  # it is not tried twice
+                        raise smallest[0][1]
             self.tried += 1
+            restart()
             try:
                 property(value)
             except EndOfTrace:
@@ -177,7 +183,7 @@ class Context:
         except Violation:
             raise smallest[0][1] from None
         except BaseException as error:
-            if smallest and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+            if smallest and not isinstance(error, Interrupted):
                 # Hypothesis saw other results on the replay: the cache is not deterministic.
                 violation = smallest[0][1]
                 violation.message += " (not on every run: the cache does not repeat itself)"
@@ -188,6 +194,7 @@ class Context:
         """Try a property on listed values, in order."""
         for value in values:
             self.tried += 1
+            restart()
             with suppress(EndOfTrace):
                 property(value)
 
@@ -208,9 +215,19 @@ class Session:
         self.effort = effort
         self.seed = seed
         self.strict = strict
-        self.profile, self.notes = restrict(examine(subject))
-        self._traits = Traits.of(self.profile)
+        profile = examine(subject)
+        try:
+            with limited():
+                self.profile, self.notes = restrict(profile)
+        except Interrupted:
+            raise
+        except BaseException as error:
+            # The first check that meets it says so.
+            self.profile = profile
+            self.notes = [f"sizes were not tried: {_named(error)}"]
+        self._traits: Traits | None = None
         self._results: dict[str, Result] = {}
+        self._runaway: str | None = None
 
     def result(self, clause: str) -> Result:
         """The verdict on a clause."""
@@ -237,6 +254,8 @@ class Session:
 
     def report_of(self, results: list[Result]) -> Report:
         """A report with these results."""
+        if self._traits is None:
+            self._traits = Traits.of(self.profile, asks=self._runaway is None)
         claims = self.profile.claims
         shown = {"visibility": str(claims.visibility)}
         if self.profile.capabilities.storage_backed:
@@ -274,15 +293,23 @@ class Session:
         entry = CHECKS.get(clause)
         if entry is None:
             return Result(clause, Verdict.NOT_RUN, "the suite has no check for it yet")
-        reason = self._does_not_apply(entry)
+        reason = self._not_offered(entry)
         if reason:
             return Result(clause, Verdict.SKIP, reason, test=entry.name)
-        for need in entry.needs:
-            if self.result(need).verdict in BLOCKING:
-                return Result(clause, Verdict.BLOCKED, f"builds on {need}", test=entry.name)
+        if self._runaway is not None:
+            reason = f"the cache ran away under {self._runaway}"
+            return Result(clause, Verdict.BLOCKED, reason, test=entry.name)
         context = Context(self, clause, EXAMPLES[self.effort], self.seed)
         try:
-            entry.function(context)
+            with limited():
+                reason = entry.skip(self.profile)
+            if reason:
+                raise NotApplicable(reason)
+            for need in entry.needs:
+                if self.result(need).verdict in BLOCKING:
+                    raise BlockedBy(need)
+            with limited():
+                entry.function(context)
         except Violation as violation:
             result = self.failure(clause, violation)
         except BlockedBy as need:
@@ -292,8 +319,22 @@ class Session:
         except Exception as error:
             frames = "".join(traceback.format_exception(error))
             result = Result(clause, Verdict.ERROR, f"the suite raised: {error!r}\n{frames}")
+        except Interrupted:
+            raise
+        except BaseException as error:
+            # No Exception, so neither the suite nor a library raised it, but the cache.
+            result = Result(
+                clause,
+                Verdict.FAIL,
+                f"the cache {_named(error)}",
+                "no exception",
+                type(error).__name__,
+                fatal=isinstance(error, OutOfLimits),
+            )
         else:
             result = Result(clause, Verdict.PASS)
+        if result.fatal:
+            self._runaway = clause
         result.test = entry.name
         result.examples = context.tried
         return result
@@ -308,19 +349,20 @@ class Session:
             violation.observed,
             self._program(clause, violation),
             violation.operations,
+            fatal=isinstance(violation, Runaway),
         )
 
-    def _does_not_apply(self, entry: Check) -> str | None:
+    def _not_offered(self, entry: Check) -> str | None:
         contract = REGISTRY.contract_of(entry.clause).name
         if contract not in self.profile.contracts:
             if contract in OF_STORING and not self.profile.capabilities.storage_backed:
                 return "stores no keys and values; the contract of its own kind says what it owes"
             return NOT_CLAIMED.get(contract, f"does not offer the contract {contract}")
-        return entry.skip(self.profile)
+        return None
 
     def _expect(self, result: Result) -> Result:
         reason = self.subject.expected_failures.get(result.clause)
-        if reason is None:
+        if reason is None or result.fatal:
             return result
         if result.verdict in (Verdict.FAIL, Verdict.BLOCKED):
             result.message = f"{reason} ({result.message})"
@@ -374,6 +416,10 @@ NOT_CLAIMED = {
     "decode": "has none of write_token, get_kv and reset",
     "quantize": "has neither bits nor to_quantized",
 }
+
+
+def _named(error: BaseException) -> str:
+    return str(error) if isinstance(error, OutOfLimits) else f"raises {type(error).__name__}"
 
 
 def _wrap(text: str, width: int = 92) -> list[str]:

@@ -34,6 +34,7 @@ class Suite:
                 seed=config.getoption("--conformance-seed"),
                 strict=_strict(config),
                 device=config.getoption("--conformance-device"),
+                timeout=config.getoption("--conformance-timeout"),
                 json=_path(directory, config.getoption("--conformance-json")),
                 repro=_path(directory, config.getoption("--conformance-repro")),
             )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from conformance.limits import is_ours
 from conformance.subject import Profile
 from conformance.tags import KEYS, UNKNOWN, VALUES, Dims
 from conformance.trace import REFUSALS, Run, Violation, default_dims
@@ -42,7 +43,9 @@ def refusal(profile: Profile, dims: Dims, *, exact: bool = False) -> tuple[str, 
         return ("refused" if run.observe() == before else "broken"), text
     except Violation as violation:
         return "broken", violation.message
-    except Exception as error:
+    except BaseException as error:
+        if is_ours(error):
+            raise
         return "broken", f"{type(error).__name__}: {error}"
     return "works", ""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import target as targets
+from conformance.limits import Interrupted, is_ours, limited
 from conformance.target import TargetError
 from kvproto import Capabilities, capabilities
 from kvproto.visibility import Chunk, Full, Sinks, SlidingWindow, Visibility, parse_visibility
@@ -318,18 +319,22 @@ def examine(subject: Subject) -> Profile:
     Raises:
         TargetError: the factory raises, or nothing can be inferred of what it makes.
     """
+    step = "the factory"
     try:
-        cache = subject.factory()
-    except Exception as error:
-        raise TargetError(
-            f"{subject.target}: the factory raises {type(error).__name__}: {error}"
-        ) from error
+        with limited():
+            cache = subject.factory()
+            step = "reading its members"
+            found = capabilities(cache)
+    except Interrupted:
+        raise
+    except BaseException as error:
+        what = str(error) if is_ours(error) else f"raises {type(error).__name__}: {error}"
+        raise TargetError(f"{subject.target}: {step} {what}") from error
     if isinstance(cache, (list, tuple)):
         raise TargetError(
             f"{subject.target}: makes a {type(cache).__name__} of {len(cache)}, not one cache. "
             "Name a function that returns the cache of one layer."
         )
-    found = capabilities(cache)
     named = {"offset", "state", "make_mask", "update_and_fetch", "__getitem__", "set_kv"}
     named |= {"trim_prompt", "load", "fetch", "store_cache"}
     if not found.members & named:

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from conformance.limits import Interrupted, is_ours, limited
+
 
 class TargetError(Exception):
     """A target that cannot be used; the message says what to write instead."""
@@ -241,11 +243,15 @@ def make_factory(target: Target, found: Any) -> Callable[[], Any]:
         return found(*(target.arguments or ()), **target.keywords)
 
     try:
-        factory()
-    except Exception as error:
+        with limited():
+            factory()
+    except Interrupted:
+        raise
+    except BaseException as error:
         raise TargetError(
-            f"{target.text!r}: {target.call} raises {type(error).__name__}: {error}\n"
-            f"{_signature_advice(target, found)}"
+            f"{target.text!r}: {target.call} "
+            + (str(error) if is_ours(error) else f"raises {type(error).__name__}: {error}")
+            + f"\n{_signature_advice(target, found)}"
         ) from error
     return factory
 

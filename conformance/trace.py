@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conformance.helpers import make_tokens, opened
+from conformance.limits import Interrupted, OutOfLimits, is_ours
 from conformance.log import TokenLog
 from conformance.program import listed, ranges
 from conformance.subject import Profile
@@ -65,6 +66,10 @@ class Violation(Exception):
         self.operations = list(run.operations) if run else []
         self.dims = run.dims if run else None
         self.imports = list(run.imports) if run else []
+
+
+class Runaway(Violation):
+    """A cache hung, or took all memory: nothing more can be tried with it."""
 
 
 class EndOfTrace(Exception):
@@ -264,7 +269,9 @@ class Run:
         self.lines.append(line)
         try:
             return function()
-        except (Exception, SystemExit) as error:
+        except Interrupted:
+            raise
+        except BaseException as error:
             self.raised(error, line)
 
     def raised(self, error: BaseException, line: str) -> NoReturn:
@@ -275,6 +282,11 @@ class Run:
                 " (does it hold no data on purpose? Then type update_and_fetch `-> Never`, or "
                 "call kvproto.register_data_free)"
             )
+        if isinstance(error, (OutOfLimits, MemoryError)):
+            why = str(error) if isinstance(error, OutOfLimits) else "takes all memory"
+            raise Runaway(
+                f"`{called}` {why}", expected="a result", observed="none", run=self
+            ) from error
         raise Violation(
             f"`{called}` raises {type(error).__name__}{hint}",
             expected="no exception",
@@ -306,7 +318,9 @@ class Run:
         """Read something off the cache; what that raises is a violation."""
         try:
             return function()
-        except (Exception, SystemExit) as error:
+        except Interrupted:
+            raise
+        except BaseException as error:
             self.lines.append(expression)
             self.raised(error, expression)
 
@@ -691,7 +705,9 @@ def attributes(thing: Any) -> list[Any]:
 def _guarded(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except Exception as error:
+    except BaseException as error:
+        if is_ours(error):
+            raise
         return f"raises {type(error).__name__}"
 
 

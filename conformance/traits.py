@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from conformance.limits import Interrupted, limited
 from conformance.subject import Profile
 from conformance.trace import Ask, Run
 from kvproto.visibility import Chunk, Sinks, SlidingWindow
@@ -42,9 +43,10 @@ class Traits:
         return member in self.members
 
     @classmethod
-    def of(cls, profile: Profile) -> Traits:
+    def of(cls, profile: Profile, *, asks: bool = True) -> Traits:
+        """Traits of a cache; without ``asks`` no cache is made, and nothing asked of it."""
         found = profile.capabilities
-        new, later = _answers(profile)
+        new, later = _answers(profile) if asks else (None, None)
         return cls(
             kind=kind_of(profile),
             members=tuple(sorted(found.members)),
@@ -84,15 +86,18 @@ def _answers(profile: Profile) -> tuple[bool | None, bool | None]:
     if "is_trimmable" not in profile.capabilities.members:
         return None, None
     try:
-        if not profile.capabilities.storage_backed:
-            answer = bool(profile.subject.factory().is_trimmable())
-            return answer, answer
-        run = Run(profile, masks=False)
-        new = bool(run.cache.is_trimmable())
-        for _ in range(_more_than_kept(profile)):
-            run.step(Ask(1))
-        return new, bool(run.cache.is_trimmable())
-    except Exception:  # an append that fails is the business of its own contract
+        with limited():
+            if not profile.capabilities.storage_backed:
+                answer = bool(profile.subject.factory().is_trimmable())
+                return answer, answer
+            run = Run(profile, masks=False)
+            new = bool(run.cache.is_trimmable())
+            for _ in range(_more_than_kept(profile)):
+                run.step(Ask(1))
+            return new, bool(run.cache.is_trimmable())
+    except Interrupted:
+        raise
+    except BaseException:  # an append that fails is the business of its own contract
         return None, None
 
 

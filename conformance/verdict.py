@@ -57,6 +57,9 @@ class Result:
     test: str = ""
     examples: int = 0
     seconds: float = 0.0
+    fatal: bool = False
+    """The cache hung, took all memory or ended the interpreter: no other verdict is to be had, so
+    it decides whatever the level of the clause."""
 
     @property
     def level(self) -> Level:
@@ -65,7 +68,7 @@ class Result:
     def breaks(self, *, strict: bool) -> bool:
         """Whether this result decides against the cache."""
         if self.verdict is Verdict.FAIL:
-            return self.level is Level.MUST or strict
+            return self.level is Level.MUST or strict or self.fatal
         return self.verdict in (Verdict.ERROR, Verdict.UNEXPECTED_PASS)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,6 +84,7 @@ class Result:
             "program": self.program,
             "examples": self.examples,
             "seconds": round(self.seconds, 3),
+            "fatal": self.fatal,
         }
 
     @classmethod
