@@ -213,3 +213,24 @@ def test_windowed_cache_may_keep_more_than_its_window():
         merge = None
 
     assert check(lambda: KeepsMore(4), effort="quick").conforms
+
+
+class EvictsWhatItReturned(KVCache):
+    """Returns all rows, and then keeps the newest 8."""
+
+    merge = None
+
+    def update_and_fetch(self, keys, values, /):
+        offset = self._offset
+        if self._buffers is not None:
+            keys = mx.concatenate([self._buffers[0], keys], axis=2)
+            values = mx.concatenate([self._buffers[1], values], axis=2)
+        self._buffers = keys[:, :, -8:], values[:, :, -8:]
+        self._offset = offset + keys.shape[2] - (self._held if offset else 0)
+        self._held = min(8, keys.shape[2])
+        return keys, values
+
+
+def test_bytes_of_a_cache_that_evicts_are_those_that_it_kept():
+    report = check(EvictsWhatItReturned, claims={"visibility": "lossy"}, clauses=["MEAS-3"])
+    assert report["MEAS-3"].verdict is Verdict.PASS, report["MEAS-3"]
