@@ -46,7 +46,9 @@ def short(monkeypatch):
         (hostile.Devours, "takes more than 0.5 GiB of memory"),
     ],
 )
-def test_a_cache_that_runs_away_is_tried_once(short, cls, says):
+def test_a_cache_that_runs_away_is_tried_once(short, monkeypatch, cls, says):
+    if cls is hostile.Devours:
+        monkeypatch.setattr(limits, "SECONDS", 60.0)  # a busy machine is slow to give memory
     report = check(cls, effort="quick")
     assert report.complete
     (ran,) = [result for result in report.results if result.fatal]
@@ -132,20 +134,20 @@ def judged(path):
 
 def test_the_command_goes_on_to_the_next_cache(tmp_path):
     ran = run(
-        tmp_path, "check", *SUBJECTS, "--effort", "quick", "--timeout", "1", "--json", "r.json"
+        tmp_path, "check", *SUBJECTS, "--effort", "quick", "--timeout", "5", "--json", "r.json"
     )
     assert ran.returncode == 1, ran.stderr
     found = judged(tmp_path / "r.json")
     assert [*found] == [*SUBJECTS]
     assert {"pass", "skip"} >= {*found[SUBJECTS[2]].values()}
-    assert "does not return within 1 s" in ran.stdout
+    assert "does not return within 5 s" in ran.stdout
 
 
 def test_pytest_goes_on_to_the_next_cache(tmp_path):
     caches = [part for subject in SUBJECTS for part in ("--cache", subject)]
     ran = run(
         tmp_path, "--pyargs", "conformance", *caches, "--conformance-effort", "quick",
-        "--conformance-timeout", "1", "--conformance-json", "r.json", "-p", "no:cacheprovider",
+        "--conformance-timeout", "5", "--conformance-json", "r.json", "-p", "no:cacheprovider",
     )  # fmt: skip
     assert ran.returncode == 1, ran.stderr
     found = judged(tmp_path / "r.json")
