@@ -56,11 +56,10 @@ ROWS = (
         "MEAS-3", "NameError", "0.31.2", "0.31.3"),
     Row("A29", "ml-explore/mlx-lm#1072", f"{CACHES}:KVCache()", "BATCH-3", "merge(members)",
         "0.31.1", "0.31.2"),
-    Row("A30", "ml-explore/mlx-lm#755", f"{CACHES}:KVCache()", "BATCH-7", "merge([cache])",
+    Row("A29b", "ml-explore/mlx-lm#1072", f"{CACHES}:KVCache()", "BATCH-7", "merge([cache])",
         "0.31.1", "0.31.2"),
     Row("A31", "ml-explore/mlx-lm#738", WINDOW, "BATCH-1", "merge(members)", "0.31.1", "0.31.2"),
     Row("A33", "ml-explore/mlx-lm#1093", WINDOW, "BATCH-8", "merge(members)", "0.31.1", "0.31.2"),
-    Row("A34", "ml-explore/mlx-lm#738", WINDOW, "BATCH-2", "update_and_fetch", "0.31.1", "0.31.2"),
 )  # fmt: skip
 
 
