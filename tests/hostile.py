@@ -56,14 +56,6 @@ class Devours(Single):
             held.append(b"x" * 2**24)
 
 
-class Prints(Single):
-    """A megabyte for each append."""
-
-    def update_and_fetch(self, keys: Any, values: Any, /) -> Any:
-        print("x" * 2**20)
-        return super().update_and_fetch(keys, values)
-
-
 class ReturnsNumpy(Single):
     def update_and_fetch(self, keys: Any, values: Any, /) -> Any:
         return tuple(np.array(rows) for rows in super().update_and_fetch(keys, values))
