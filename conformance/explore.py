@@ -47,10 +47,14 @@ class Drawn(Context):
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     suite = suite_of(metafunc.config)
+    sessions = {
+        name: Session(subject, effort="quick", seed=suite.options.seed)
+        for name, subject in zip(suite.names, suite.subjects, strict=True)
+    }
     found: list[Any] = []
     for test in suite.parameters():
         name, clause = test.values
-        session = suite.session(str(name), effort="quick")
+        session = sessions[str(name)]
         if session.result(str(clause)).verdict is Verdict.PASS:
             found.append(pytest.param(session, clause, id=test.id, marks=test.marks))
     metafunc.parametrize(("session", "clause"), found)

@@ -69,13 +69,12 @@ class Suite:
             for clause in REGISTRY
         ]
 
-    def session(self, name: str, *, effort: str | None = None) -> Session:
-        """The one session of a subject, made on first use, at the effort of the run or another."""
+    def session(self, name: str) -> Session:
         if name not in self._sessions:
             subject = self.subjects[self.names.index(name)]
             self._sessions[name] = Session(
                 subject,
-                effort=effort or self.options.effort,
+                effort=self.options.effort,
                 seed=self.options.seed,
                 strict=self.options.strict,
             )

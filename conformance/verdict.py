@@ -153,7 +153,10 @@ class Report:
         return Counter((str(result.level), result.verdict) for result in self.results)
 
     def to_json(self) -> dict[str, Any]:
-        profiles = {name: found.to_json() for name, found in self.profiles.items()}
+        profiles = {}
+        if self.complete:  # of a run of chosen clauses hardly any could be judged
+            judged = {name: found.to_json() for name, found in self.profiles.items()}
+            profiles = {"profiles": judged}
         return {
             "target": self.target,
             "class": self.class_name,
@@ -170,8 +173,7 @@ class Report:
             "complete": self.complete,
             "conforms": self.conforms,
             "traits": None if self.traits is None else self.traits.to_json(),
-            # Of a run of chosen clauses hardly any could be judged.
-            **({"profiles": profiles} if self.complete else {}),
+            **profiles,
             "results": [result.to_json() for result in self.results],
         }
 

@@ -78,9 +78,12 @@ def read(run: Run, pool: Any, layer: int, slots: Sequence[int]) -> tuple[FloatAr
 
 
 def whole_pool(run: Run, pool: Any) -> list[tuple[FloatArray, FloatArray]]:
-    """Every token slot of every layer."""
+    """Every token slot of every layer; once it is read, the program knows nothing of it."""
     claims = run.profile.claims
-    return [read(run, pool, layer, range(1, claims.slots)) for layer in range(claims.pool_layers)]
+    lines = len(run.lines)
+    found = [read(run, pool, layer, range(1, claims.slots)) for layer in range(claims.pool_layers)]
+    del run.lines[lines:]
+    return found
 
 
 def maker(profile: Profile) -> tuple[str, str, Callable[..., Any]]:
@@ -120,6 +123,30 @@ def request(ctx: Context, slots: Sequence[int], prefix: int) -> tuple[Run, Any]:
     return run, pool
 
 
+def must_be_refused(run: Run, error: Exception | None, told: str) -> None:
+    """Fail unless an attempted call was refused."""
+    if not isinstance(error, REFUSED):
+        run.fail(
+            told,
+            expected="ValueError",
+            observed="no exception" if error is None else f"{type(error).__name__}: {error}",
+            code=["raise AssertionError('no ValueError')"],
+        )
+
+
+def no_request(ctx: Context, slots: Sequence[int], prefix: int, told: str) -> None:
+    """Fail unless no request can be made of these slots, or its first update is refused."""
+    imports, called, make = maker(ctx.profile)
+    run = ctx.run()
+    pool = run.cache
+    run.imports = imports.splitlines()
+    error = run.attempt(
+        f"{called}0, {slots_code(slots)}, {prefix}).update_and_fetch(*tokens([0]))",
+        lambda: make(pool, 0, index(slots), prefix).update_and_fetch(*run.tokens([0])),
+    )
+    must_be_refused(run, error, told)
+
+
 def all_slots(ctx: Context) -> st.SearchStrategy[list[int]]:
     return st.permutations(range(1, last_slot(ctx) + 1))
 
@@ -139,7 +166,6 @@ def slots_keep_their_rows(ctx: Context) -> None:
         run = ctx.run(masks=False)
         pool = run.cache
         expected = whole_pool(run, pool)
-        del run.lines[:]
         for layer, slots in writes:
             if len(run.log.ids) + len(slots) >= LARGEST_TOKEN[run.dims.dtype]:
                 raise EndOfTrace("no more numbers that the dtype holds")
@@ -183,7 +209,6 @@ def wrong_slots_are_refused(ctx: Context) -> None:
         pool = run.cache
         ids = run.log.append(len(slots))
         before = whole_pool(run, pool)
-        del run.lines[:]
         keys, values = (rows[0].transpose(1, 0, 2) for rows in run.tokens(ids))
         if call == "set_kv":
             line = f"pool.set_kv(0, {slots_code(slots)}, *(r[0].transpose(1, 0, 2) for r in "
@@ -192,14 +217,8 @@ def wrong_slots_are_refused(ctx: Context) -> None:
         else:
             line = f"pool.get_kv(0, {slots_code(slots)})"
             error = run.attempt(line, lambda: pool.get_kv(0, index(slots)))
-        if not isinstance(error, REFUSED):
-            # Nothing is evaluated here: a write past the last slot may hit foreign memory.
-            run.fail(
-                f"{call} takes slots {list(slots)} of 1 to {last}",
-                expected="ValueError",
-                observed="no exception" if error is None else f"{type(error).__name__}: {error}",
-                code=["raise AssertionError('no ValueError')"],
-            )
+        # Nothing is evaluated here: a write past the last slot may hit foreign memory.
+        must_be_refused(run, error, f"{call} takes slots {list(slots)} of 1 to {last}")
         after = whole_pool(run, pool)
         for one, other in zip(before, after, strict=True):
             if any((a != b).any() for a, b in zip(one, other, strict=True)):
@@ -220,25 +239,13 @@ def wrong_slots_are_refused(ctx: Context) -> None:
                 ctx.for_each([slots], lambda slots: refused(slots, "get_kv"))
 
     try:
-        imports, called, make = maker(ctx.profile)
+        maker(ctx.profile)
     except NotApplicable:
         return
 
     def backed(wrong: int) -> None:
-        run = ctx.run()
-        pool, slots = run.cache, [1, wrong]
-        run.imports = imports.splitlines()
-        line = f"{called}0, {slots_code(slots)}, 2).update_and_fetch(*tokens([0]))"
-        error = run.attempt(
-            line, lambda: make(pool, 0, index(slots), 2).update_and_fetch(*run.tokens([0]))
-        )
-        if not isinstance(error, REFUSED):
-            run.fail(
-                f"a cache is made of slots {slots} of 1 to {last}",
-                expected="ValueError",
-                observed="no exception" if error is None else f"{type(error).__name__}: {error}",
-                code=["raise AssertionError('no ValueError')"],
-            )
+        slots = [1, wrong]
+        no_request(ctx, slots, 2, f"a cache is made of slots {slots} of 1 to {last}")
 
     ctx.for_each((-1, 0, last + 1), backed)
 
@@ -274,14 +281,10 @@ def pool_and_cache_are_apart(ctx: Context) -> None:
     def test(drawn: tuple[list[int], int, int]) -> None:
         slots, prefix, count = drawn
         run, pool = request(ctx, slots, prefix)
-        lines = len(run.lines)
         before = whole_pool(run, pool)
-        del run.lines[lines:]
         # Not evaluated: what is written to the pool now comes before the graph of this step runs.
         step = run.step(Ask(count), evaluate=False)
-        lines = len(run.lines)
         after = whole_pool(run, pool)
-        del run.lines[lines:]
         for layer, (one, other) in enumerate(zip(before, after, strict=True)):
             if any((a != b).any() for a, b in zip(one, other, strict=True)):
                 changed = np.flatnonzero((one[0] != other[0]).any(axis=(1, 2)))
@@ -341,23 +344,9 @@ def dtype_and_length_are_kept(ctx: Context) -> None:
     others = [dtype for dtype in LARGEST_TOKEN if dtype != own]
     ctx.for_each([(dtype, prefix) for dtype in others for prefix in (0, 2)], other_dtype)
 
-    imports, called, make = maker(ctx.profile)
-
     def too_long(drawn: tuple[int, int]) -> None:
         count, prefix = drawn
-        run = ctx.run()
-        pool, slots = run.cache, list(range(1, count + 1))
-        run.imports = imports.splitlines()
-        line = f"{called}0, {slots_code(slots)}, {prefix}).update_and_fetch(*tokens([0]))"
-        error = run.attempt(
-            line, lambda: make(pool, 0, index(slots), prefix).update_and_fetch(*run.tokens([0]))
-        )
-        if not isinstance(error, REFUSED):
-            run.fail(
-                f"a prefix of {prefix} tokens is taken from {count} slots",
-                expected="ValueError",
-                observed="no exception" if error is None else f"{type(error).__name__}: {error}",
-                code=["raise AssertionError('no ValueError')"],
-            )
+        told = f"a prefix of {prefix} tokens is taken from {count} slots"
+        no_request(ctx, range(1, count + 1), prefix, told)
 
     ctx.for_each(((0, 1), (2, 3), (2, last)), too_long)

@@ -8,7 +8,6 @@ from typing import Any
 import mlx.core as mx
 
 from reference_impl import RotatedKVCache, RotatedRows
-from reference_impl.masks import AttentionMask
 from reference_impl.opaque import _rotated
 from tests.faults.gallery import fault
 
@@ -64,76 +63,40 @@ class HandleConverts(RotatedKVCache):
 class ForgetsToRotateQueries(RotatedKVCache):
     """Queries meet rotated keys as they are."""
 
-    def attend(
-        self,
-        queries: mx.array,
-        keys: RotatedRows,
-        values: RotatedRows,
-        /,
-        *,
-        scale: float,
-        mask: AttentionMask = None,
-    ) -> mx.array:
+    def attend(self, queries: Any, keys: Any, values: Any, /, **options: Any) -> mx.array:
         rotation = mx.hadamard_transform(mx.eye(queries.shape[3])).astype(queries.dtype)
-        return super().attend(queries @ rotation.T, keys, values, scale=scale, mask=mask)
+        return super().attend(queries @ rotation.T, keys, values, **options)
 
 
 @fault("OPQ-2")
 class IgnoresTheScale(RotatedKVCache):
     """attend divides by the root of the head dim once more."""
 
-    def attend(
-        self,
-        queries: mx.array,
-        keys: RotatedRows,
-        values: RotatedRows,
-        /,
-        *,
-        scale: float,
-        mask: AttentionMask = None,
-    ) -> mx.array:
-        scale = scale * queries.shape[3] ** -0.5
-        return super().attend(queries, keys, values, scale=scale, mask=mask)
+    def attend(self, queries: Any, keys: Any, values: Any, /, **options: Any) -> mx.array:
+        options["scale"] *= queries.shape[3] ** -0.5
+        return super().attend(queries, keys, values, **options)
 
 
 @fault("OPQ-2")
 class GroupsHeadsInTurn(RotatedKVCache):
     """Query head h attends to key head h mod H, instead of h // groups."""
 
-    def attend(
-        self,
-        queries: mx.array,
-        keys: RotatedRows,
-        values: RotatedRows,
-        /,
-        *,
-        scale: float,
-        mask: AttentionMask = None,
-    ) -> mx.array:
+    def attend(self, queries: Any, keys: Any, values: Any, /, **options: Any) -> mx.array:
         groups = queries.shape[1] // keys.shape[1]
         repeated = [
             RotatedRows(mx.concatenate([rows.rotated] * groups, axis=1)) for rows in (keys, values)
         ]
-        return super().attend(queries, *repeated, scale=scale, mask=mask)
+        return super().attend(queries, *repeated, **options)
 
 
 @fault("OPQ-2")
 class CausalFromTheLeft(RotatedKVCache):
     """attend takes "causal" as aligned at the upper left."""
 
-    def attend(
-        self,
-        queries: mx.array,
-        keys: RotatedRows,
-        values: RotatedRows,
-        /,
-        *,
-        scale: float,
-        mask: AttentionMask = None,
-    ) -> mx.array:
-        if isinstance(mask, str):
-            mask = mx.arange(keys.shape[2]) <= mx.arange(queries.shape[2])[:, None]
-        return super().attend(queries, keys, values, scale=scale, mask=mask)
+    def attend(self, queries: Any, keys: Any, values: Any, /, **options: Any) -> mx.array:
+        if isinstance(options.get("mask"), str):
+            options["mask"] = mx.arange(keys.shape[2]) <= mx.arange(queries.shape[2])[:, None]
+        return super().attend(queries, keys, values, **options)
 
 
 # -- OPQ-3: another basis only behind a handle -------------------------------------------------
@@ -195,14 +158,5 @@ class HandleWithoutShape(RotatedKVCache):
         held = super().update_and_fetch(keys, values)
         return Shapeless(held[0]), Shapeless(held[1])
 
-    def attend(
-        self,
-        queries: mx.array,
-        keys: Any,
-        values: Any,
-        /,
-        *,
-        scale: float,
-        mask: AttentionMask = None,
-    ) -> mx.array:
-        return super().attend(queries, keys.rows, values.rows, scale=scale, mask=mask)
+    def attend(self, queries: Any, keys: Any, values: Any, /, **options: Any) -> mx.array:
+        return super().attend(queries, keys.rows, values.rows, **options)
