@@ -9,6 +9,8 @@ import pytest
 
 from tests.fetch import CannotFetch, fetch
 
+pytest.register_assert_rewrite("tests.judging")
+
 
 @pytest.fixture(scope="session")
 def release(pytestconfig: pytest.Config) -> Callable[[str, str], Path]:

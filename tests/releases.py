@@ -10,24 +10,20 @@ and be gone from the other; the rest of a clause may still fail there for anothe
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from tests.fetch import fetch
+from tests.judging import MLX_LM, run_check
 
 ROOT = Path(__file__).parents[1]
-CACHES = "mlx_lm.models.cache"
-WINDOW = f"{CACHES}:RotatingKVCache(max_size=8)"
+WINDOW = f"{MLX_LM}:RotatingKVCache(max_size=8)"
 
 
 @dataclass(frozen=True)
@@ -46,17 +42,17 @@ class Row:
 
 ROWS = (
     Row("A03", "ml-explore/mlx-lm#487", WINDOW, "MASK-2", "does not fit", "0.28.0", "0.28.1"),
-    Row("A04", "ml-explore/mlx-lm#843", f"{CACHES}:KVCache()", "MASK-6", "window(1)", "0.30.5",
+    Row("A04", "ml-explore/mlx-lm#843", f"{MLX_LM}:KVCache()", "MASK-6", "window(1)", "0.30.5",
         "0.30.6"),
-    Row("A04b", "ml-explore/mlx-lm#843", f"{CACHES}:KVCache()", "MASK-4", "window(1)", "0.30.5",
+    Row("A04b", "ml-explore/mlx-lm#843", f"{MLX_LM}:KVCache()", "MASK-4", "window(1)", "0.30.5",
         "0.30.6"),
-    Row("A11", "ml-explore/mlx-lm#886", f"{CACHES}:CacheList()", "COMP-2", "from_state", "0.30.7",
+    Row("A11", "ml-explore/mlx-lm#886", f"{MLX_LM}:CacheList()", "COMP-2", "from_state", "0.30.7",
         "0.31.0"),
-    Row("A23", "ml-explore/mlx-lm#1165", f"{CACHES}:QuantizedKVCache(group_size=32, bits=8)",
+    Row("A23", "ml-explore/mlx-lm#1165", f"{MLX_LM}:QuantizedKVCache(group_size=32, bits=8)",
         "MEAS-3", "NameError", "0.31.2", "0.31.3"),
-    Row("A29", "ml-explore/mlx-lm#1072", f"{CACHES}:KVCache()", "BATCH-3", "merge(members)",
+    Row("A29", "ml-explore/mlx-lm#1072", f"{MLX_LM}:KVCache()", "BATCH-3", "merge(members)",
         "0.31.1", "0.31.2"),
-    Row("A29b", "ml-explore/mlx-lm#1072", f"{CACHES}:KVCache()", "BATCH-7", "merge([cache])",
+    Row("A29b", "ml-explore/mlx-lm#1072", f"{MLX_LM}:KVCache()", "BATCH-7", "merge([cache])",
         "0.31.1", "0.31.2"),
     Row("A31", "ml-explore/mlx-lm#738", WINDOW, "BATCH-1", "merge(members)", "0.31.1", "0.31.2"),
     Row("A33", "ml-explore/mlx-lm#1093", WINDOW, "BATCH-8", "merge(members)", "0.31.1", "0.31.2"),
@@ -67,23 +63,8 @@ def judged(row: Row, version: str, cache: Path) -> str | None:
     """The message of the clause where it fails on this release, or None."""
     path = fetch(row.package, version, cache)
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "results.json"
-        ran = subprocess.run(
-            [
-                *(sys.executable, "-m", "conformance", "check", row.target, "--quiet"),
-                *("--clause", row.clause, "--json", str(out)),
-            ],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(path), str(ROOT)])},
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if not out.is_file():
-            raise RuntimeError(f"{row.target} of {version}: {ran.stderr[-400:]}")
-        (subject,) = json.loads(out.read_text())["subjects"]
-    found: dict[str, Any] = {one["clause"]: one for one in subject["results"]}
-    result = found[row.clause]
+        subject, _ = run_check(row.target, Path(folder), "--clause", row.clause, path=path)
+    result = next(one for one in subject["results"] if one["clause"] == row.clause)
     return str(result["message"]) if result["verdict"] == "fail" else None
 
 

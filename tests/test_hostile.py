@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from conformance import TargetError, Verdict, check, limits
 from tests import hostile
+from tests.test_plugin import run as command
 
 ROOT = Path(__file__).parents[1]
 
@@ -105,21 +103,8 @@ def test_a_proxy_is_judged_by_what_it_passes_on(cls):
 
 
 def run(directory, *arguments):
-    code = (
-        "import sys; from conformance.cli import main; sys.exit(main())"
-        if arguments[0] == "check"
-        else "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    )
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV"))}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=directory,
-        env=variables | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    module = "kvproto" if arguments[0] == "check" else "pytest"
+    return command(directory, *arguments, module=module, timeout=120, PYTHONPATH=str(ROOT))
 
 
 SUBJECTS = ("tests.hostile:Hangs", "tests.hostile:RaisesInterrupt", "tests.hostile:Single")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from conformance import check
+from tests.judging import MLX_LM, failures, judge, needs_mlx_lm_032, programs_reproduce
 from tests.known_faults import CONTROLS, FUNCTIONS, MUSTS, NOT_SHOWN, ROWS
-from tests.test_third_party import MLX_LM, failures, judge, needs_mlx_lm_032, programs_reproduce
 
 
 @needs_mlx_lm_032

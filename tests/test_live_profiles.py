@@ -3,8 +3,6 @@
 The log probabilities of every step are compared with those of the same model without any cache.
 """
 
-import sys
-
 import mlx.core as mx
 import pytest
 from mlx.utils import tree_map
@@ -12,10 +10,11 @@ from mlx.utils import tree_map
 from conformance import check
 from conformance.profiles import CONSUMERS
 from kvproto import REGISTRY
+from tests.judging import needs_mlx_lm_032
 
 mlx_lm_cache = pytest.importorskip("mlx_lm.models.cache", reason="mlx-lm is not installed")
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="mlx-lm 0.32 needs Python 3.11")
+pytestmark = needs_mlx_lm_032
 
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 97, 9, 32]
 NEW = 12

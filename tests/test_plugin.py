@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(directory, *arguments, module="pytest", **environment):
+def run(directory, *arguments, module="pytest", timeout=None, **environment):
     """Run a command; the console script's way: the current directory is not on the path."""
     code = f"import sys; sys.argv[0] = {module!r}; import {module} as m; sys.exit(m.main())"
     if module != "pytest":
@@ -49,6 +49,7 @@ def run(directory, *arguments, module="pytest", **environment):
         capture_output=True,
         text=True,
         check=False,
+        timeout=timeout,
     )
 
 

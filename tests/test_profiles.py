@@ -1,7 +1,6 @@
 """Works with what? The profiles of consumers, and their verdicts on classes of other projects."""
 
 import json
-import sys
 
 import pytest
 
@@ -11,11 +10,10 @@ from conformance.profiles import CONSUMERS, Answer, Consumer, Need, judge
 from conformance.traits import Traits
 from conformance.verdict import Report, Result, Verdict
 from kvproto import REGISTRY
+from tests.judging import MLX_LM, SGLANG, needs_mlx_lm_032
 
-MLX_LM = "mlx_lm.models.cache"
-SGLANG = "sglang/srt/hardware_backend/mlx/kv_cache/attention_kv_cache.py"
-UNREGISTERED = ("POOL", "SNAP", "LAY", "PROMPT", "RUN", "OPQ")
-"""Contracts that profiles may name before their clauses are there."""
+UNREGISTERED = ("LAY", "SNAP-3")
+"""Clauses that profiles name and that are not written yet."""
 
 STORING = Traits(
     kind="attention",
@@ -133,7 +131,7 @@ def test_explain_a_consumer(capsys):
     assert "mlx-lm:generate" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="mlx-lm 0.32 needs Python 3.11")
+@needs_mlx_lm_032
 @pytest.mark.network
 @pytest.mark.parametrize(
     ("call", "expected"),

@@ -3,68 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from conformance import Verdict, check
-
-pytestmark = pytest.mark.network
-
-MLX_LM = "mlx_lm.models.cache"
-SGLANG = "sglang/srt/hardware_backend/mlx/kv_cache/attention_kv_cache.py"
-
-needs_mlx_lm_032 = pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="mlx-lm 0.32 needs Python 3.11"
+from tests.judging import (
+    MLX_LM,
+    SGLANG,
+    failures,
+    judge,
+    needs_mlx_lm_032,
+    programs_reproduce,
 )
 
-
-def failures(results, level):
-    return {r["clause"] for r in results if r["verdict"] == "fail" and r["level"] == level}
-
-
-def judge(target, tmp_path, *, path=None, directory=None, strict=False):
-    """The results of `kvproto check` in a process of its own, which sees a release first."""
-    out = tmp_path / "results.json"
-    command = "import sys; from conformance.cli import main; sys.exit(main())"
-    arguments = ["check", target, "--quiet", "--json", str(out)] + ["--strict"] * strict
-    ran = subprocess.run(
-        [sys.executable, "-c", command, *arguments],
-        env=os.environ | ({"PYTHONPATH": str(path)} if path else {}),
-        cwd=directory or tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert out.is_file(), ran.stderr
-    (subject,) = json.loads(out.read_text())["subjects"]
-    assert subject["complete"]
-    assert not [r for r in subject["results"] if r["verdict"] == "error"]
-    assert (ran.returncode == 0) is subject["conforms"]
-    return subject["results"]
-
-
-def programs_reproduce(results, tmp_path, path=None, directory=None):
-    """Every printed program fails by itself, with the suite out of reach."""
-    for result in results:
-        if result["verdict"] == "fail":
-            program = tmp_path / f"{result['clause']}.py"
-            program.write_text(result["program"])
-            assert "conformance" not in result["program"]
-            ran = subprocess.run(
-                [sys.executable, program],
-                env=os.environ | ({"PYTHONPATH": str(path)} if path else {}),
-                cwd=directory or tmp_path,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert ran.returncode == 1, result["program"]
-            assert "NameError" not in ran.stderr, ran.stderr
+pytestmark = pytest.mark.network
 
 
 @needs_mlx_lm_032

@@ -5,17 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import sys
 
 import pytest
 
 from conformance.cli import main
+from tests.judging import needs_mlx_lm_032
 from tests.typing.checkers import CASES, ROOT, differences
 from tests.typing.table import CLASSES, FOLDER, table, verdicts
-
-needs_mlx_lm_032 = pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="mlx-lm 0.32 needs Python 3.11"
-)
 
 
 @pytest.fixture(scope="module")
