@@ -35,6 +35,7 @@ REFERENCE = (
     "reference_impl:PromptStore()",
     "reference_impl:KVPool(24, 2, 3, 8, 12)",
     "reference_impl:SnapshotStore()",
+    "reference_impl:CacheLayout([0, 1, 2, 3], ['attn', None, 'attn', 'attn'], {0: 8})",
 )
 """The default subjects, named as a user would."""
 

@@ -180,12 +180,19 @@ class Profile:
         """What a printed program calls the object."""
         if self.is_pool:
             return "pool"
+        if self.is_layout:
+            return "layout"
         return "store" if self.handles_prompts or self.is_store else "cache"
 
     @property
     def is_store(self) -> bool:
         """Whether it keeps copies of caches, and is none itself."""
         return {"store_cache", "restore_cache"} <= self.capabilities.members
+
+    @property
+    def is_layout(self) -> bool:
+        """Whether it says which cache serves which layer, and is none itself."""
+        return {"attention_layer_indices", "auxiliary_layer_indices"} <= self.capabilities.members
 
     @property
     def contracts(self) -> tuple[str, ...]:
@@ -233,6 +240,8 @@ class Profile:
             names.append("prompt")
         if self.is_store:
             names.append("snapshot")
+        if self.is_layout:
+            names.append("layout")
         names.append("refuse")
         if stores:
             names.append("threads")
@@ -336,7 +345,7 @@ def examine(subject: Subject) -> Profile:
             "Name a function that returns the cache of one layer."
         )
     named = {"offset", "state", "make_mask", "update_and_fetch", "__getitem__", "set_kv"}
-    named |= {"trim_prompt", "load", "fetch", "store_cache"}
+    named |= {"trim_prompt", "load", "fetch", "store_cache", "attention_layer_indices"}
     if not found.members & named:
         raise TargetError(
             f"{subject.target}: nothing can be inferred of a {found.class_name}: it has none of "

@@ -30,6 +30,7 @@ from kvproto.contracts.batch import Batched, Mergeable, Paddable
 from kvproto.contracts.composite import HasChildren
 from kvproto.contracts.datafree import DataFreeCache
 from kvproto.contracts.decode import Decodes
+from kvproto.contracts.layout import CacheLayout
 from kvproto.contracts.mask import AttentionMask, MakesAttentionMask
 from kvproto.contracts.measure import Measured
 from kvproto.contracts.opaque import Attends, RowsHandle
@@ -68,6 +69,7 @@ __all__ = [
     "BatchCache",
     "BatchRecurrentCache",
     "Batched",
+    "CacheLayout",
     "Capabilities",
     "Chunk",
     "ChunkedCache",

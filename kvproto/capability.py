@@ -57,6 +57,8 @@ METHODS = (
     "backed_cache",
     "store_cache",
     "restore_cache",
+    "attention_pool_index",
+    "full_kv_pool_index",
     "__getitem__",
 )
 """Methods that the contracts name."""
@@ -74,6 +76,8 @@ ATTRIBUTES = (
     "lengths",
     "start_position",
     "caches",
+    "attention_layer_indices",
+    "auxiliary_layer_indices",
 )
 """Attributes and properties that the contracts name."""
 

@@ -9,6 +9,7 @@ from reference_impl.chunk import ChunkedKVCache
 from reference_impl.composite import CompositeCache, register_child
 from reference_impl.datafree import OffsetCache
 from reference_impl.full import KVCache
+from reference_impl.layout import CacheLayout
 from reference_impl.opaque import RotatedKVCache, RotatedRows
 from reference_impl.pool import KVPool, PoolBackedKVCache
 from reference_impl.prompt import PromptFileError, PromptFiles, PromptStore, trim_prompt
@@ -20,6 +21,7 @@ from reference_impl.window import SlidingWindowKVCache
 __all__ = [
     "BatchKVCache",
     "BatchSlidingWindowKVCache",
+    "CacheLayout",
     "ChunkedKVCache",
     "CompositeCache",
     "KVCache",

@@ -54,7 +54,7 @@ def test_contracts_stand_in_the_order_of_the_spec():
             "data-free",
             "refuse",
         ),
-        *("read-back", "decode", "pool", "prompt", "snapshot", "threads"),
+        *("read-back", "decode", "pool", "prompt", "snapshot", "layout", "threads"),
     ]
 
 

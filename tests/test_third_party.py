@@ -89,6 +89,14 @@ def test_sglang_pool_and_the_cache_over_it(sglang):
     assert report["POOL-3"].program.count("update_and_fetch(") == 2
 
 
+def test_sglang_layout_of_caches(sglang):
+    path = f"{sglang / SGLANG.rpartition('/')[0]}/layout.py"
+    made = "MlxModelCacheLayout.from_attention_discovery([0, 1, 2], ['attn', None, 'attn'], {0: 8})"
+    report = check(f"{path}:{made}")
+    assert not report.broken, str(report)
+    assert {report[f"LAY-{n}"].verdict for n in (1, 2, 3)} == {Verdict.PASS}
+
+
 def test_narrowing_on_sglangs_real_class(sglang: Path):
     """The error that this project began with: found out before the call."""
     from kvproto import is_data_free, is_storage_backed

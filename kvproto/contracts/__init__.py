@@ -22,6 +22,7 @@ from kvproto.contracts import decode
 from kvproto.contracts import pool
 from kvproto.contracts import prompt
 from kvproto.contracts import snapshot
+from kvproto.contracts import layout
 from kvproto.contracts import threads
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "copying",
     "datafree",
     "decode",
+    "layout",
     "mask",
     "measure",
     "opaque",

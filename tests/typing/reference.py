@@ -14,6 +14,7 @@ from kvproto import (
     AttentionCache,
     BatchCache,
     BatchRecurrentCache,
+    CacheLayout,
     ChunkedCache,
     CompositeCache,
     DataFreeCache,
@@ -40,6 +41,7 @@ from reference_impl import (
     QuantizedKVCache,
     SlidingWindowKVCache,
 )
+from reference_impl import CacheLayout as ReferenceCacheLayout
 from reference_impl import CompositeCache as ReferenceCompositeCache
 from reference_impl import RecurrentCache as ReferenceRecurrentCache
 
@@ -61,6 +63,7 @@ recurrent_layer: list[RecurrentCache] = [recurrent]
 recurrent_batch: BatchRecurrentCache = recurrent
 container: CompositeCache = composite
 data_free: DataFreeCache = shim
+layout: CacheLayout = ReferenceCacheLayout([0, 1], ["self_attn", None])
 
 storing: list[StorageBackedCache] = [full, window, chunked, quantized, batch, batch_window]
 decoding: list[Decodes[mx.array]] = [full, window]
