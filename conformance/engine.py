@@ -412,7 +412,7 @@ NOT_CLAIMED = {
     "composite": "has no caches",
     "prompt": "is a cache: what handles lists of caches is judged by it",
     "pool": "is no pool (no set_kv), or its pool cannot be constructed from this target",
-    "snapshot": "is no snapshot store (no store_cache and restore_cache)",
+    "snapshot": "is no snapshot store (no store_cache and restore_cache, no transaction)",
     "layout": "is no layout (no attention_layer_indices and auxiliary_layer_indices)",
     "decode": "has none of write_token, get_kv and reset",
     "quantize": "has neither bits nor to_quantized",

@@ -68,6 +68,9 @@ class Claims:
     """Targets of the caches of a prompt, for what handles lists of caches."""
     stores: tuple[str, ...] = ("reference_impl:KVCache()", "reference_impl:SlidingWindowKVCache(8)")
     """Targets of the caches that a snapshot store is tried with."""
+    transaction: str = ""
+    """Target of what makes a transaction, called with (caches, tokens, forward); without one the
+    store's own method ``transaction`` is called."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each claim came from."""
 
@@ -187,7 +190,8 @@ class Profile:
     @property
     def is_store(self) -> bool:
         """Whether it keeps copies of caches, and is none itself."""
-        return {"store_cache", "restore_cache"} <= self.capabilities.members
+        has = self.capabilities.members
+        return {"store_cache", "restore_cache"} <= has or "transaction" in has
 
     @property
     def is_layout(self) -> bool:
@@ -345,7 +349,14 @@ def examine(subject: Subject) -> Profile:
             "Name a function that returns the cache of one layer."
         )
     named = {"offset", "state", "make_mask", "update_and_fetch", "__getitem__", "set_kv"}
-    named |= {"trim_prompt", "load", "fetch", "store_cache", "attention_layer_indices"}
+    named |= {
+        "trim_prompt",
+        "load",
+        "fetch",
+        "store_cache",
+        "transaction",
+        "attention_layer_indices",
+    }
     if not found.members & named:
         raise TargetError(
             f"{subject.target}: nothing can be inferred of a {found.class_name}: it has none of "

@@ -40,7 +40,7 @@ from kvproto.contracts.quantize import AffineTriple, QuantizedDispatch, ToQuanti
 from kvproto.contracts.readback import ExposesBuffers, HasBuffers, ReadsBack
 from kvproto.contracts.recurrent import CountsPadding, HasSlots, MakesRecurrentMask
 from kvproto.contracts.restore import FromState, FromStateAndMeta, Restorable
-from kvproto.contracts.snapshot import SnapshotStore
+from kvproto.contracts.snapshot import CacheTransaction, MakesTransactions, SnapshotStore
 from kvproto.contracts.state import HasState
 from kvproto.contracts.trim import Trimmable
 from kvproto.contracts.update import UpdatesAndFetches
@@ -70,6 +70,7 @@ __all__ = [
     "BatchRecurrentCache",
     "Batched",
     "CacheLayout",
+    "CacheTransaction",
     "Capabilities",
     "Chunk",
     "ChunkedCache",
@@ -95,6 +96,7 @@ __all__ = [
     "Lossy",
     "MakesAttentionMask",
     "MakesRecurrentMask",
+    "MakesTransactions",
     "Measured",
     "Mergeable",
     "Paddable",

@@ -57,6 +57,7 @@ METHODS = (
     "backed_cache",
     "store_cache",
     "restore_cache",
+    "transaction",
     "attention_pool_index",
     "full_kv_pool_index",
     "__getitem__",

@@ -15,7 +15,7 @@ from reference_impl.pool import KVPool, PoolBackedKVCache
 from reference_impl.prompt import PromptFileError, PromptFiles, PromptStore, trim_prompt
 from reference_impl.quantized import QuantizedKVCache
 from reference_impl.recurrent import RecurrentCache
-from reference_impl.snapshot import SnapshotStore
+from reference_impl.snapshot import SnapshotStore, Transaction
 from reference_impl.window import SlidingWindowKVCache
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "RotatedRows",
     "SlidingWindowKVCache",
     "SnapshotStore",
+    "Transaction",
     "register_child",
     "trim_prompt",
 ]

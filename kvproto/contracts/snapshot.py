@@ -1,8 +1,13 @@
-"""Snapshots: stored copies of the caches of a request, to go on from later."""
+"""Snapshots: stored copies of the caches of a request, to go on from later.
+
+A transaction is a snapshot for one decision: proposed tokens are verified on copies of the caches,
+and then as many of them as were accepted are fed to the caches themselves. That is how to
+speculate with caches that cannot be trimmed (a wrapped window, recurrent state).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kvproto.clause import REGISTRY, Clause, Level
@@ -20,12 +25,53 @@ class SnapshotStore(Protocol):
         ...
 
 
+class CacheTransaction(Protocol):
+    """Proposed tokens for the caches of a request, to be taken or dropped; serves once."""
+
+    def begin(self) -> Sequence[Any]:
+        """Copies of the caches, to verify the proposed tokens on."""
+        ...
+
+    def commit(self, count: int, /) -> Any:
+        """Feed the first ``count`` proposed tokens to the caches; returns what that returned.
+
+        Raises:
+            RuntimeError: not begun, or over.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Leave the caches as they are.
+
+        Raises:
+            RuntimeError: not begun, or over.
+        """
+        ...
+
+
+class MakesTransactions(Protocol):
+    """What opens transactions over the caches of a request."""
+
+    def transaction(
+        self,
+        caches: list[Any],
+        tokens: Sequence[int],
+        forward: Callable[[Sequence[Any], Sequence[int]], Any],
+        /,
+    ) -> CacheTransaction:
+        """A transaction over ``caches``, where ``forward(caches, tokens)`` feeds them tokens."""
+        ...
+
+
 COMPONENT = "sglang: MlxAuxiliaryStatePool (state of recurrent layers at a prefix boundary)"
+
+SPECULATION = "sglang: speculative decoding of Gemma 4, sgl-project/sglang#32264 (accepted prefix)"
 
 CONTRACT = REGISTRY.register(
     "snapshot",
     "Snapshots",
-    "A stored copy stays as it was, and brings back the position that it was taken at.",
+    "A stored copy stays as it was, and brings back the position that it was taken at; "
+    "a transaction takes proposed tokens or drops them.",
     (
         Clause(
             "SNAP-1",
@@ -47,6 +93,17 @@ CONTRACT = REGISTRY.register(
             (COMPONENT,),
             ("sgl-project/sglang#32512",),
             who="A snapshot store",
+        ),
+        Clause(
+            "SNAP-3",
+            Level.MUST,
+            "leave the caches, by abort, exactly as they were; by commit(k) as feeding them the "
+            "first k tokens does; and by a commit that fails, which raises, as they were. It "
+            "serves once: what is called after that raises RuntimeError and changes nothing.",
+            "Rejected tokens stay in a cache that cannot be trimmed, or accepted ones are fed "
+            "twice.",
+            (SPECULATION,),
+            who="A transaction",
         ),
     ),
 )

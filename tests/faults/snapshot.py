@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference_impl import SnapshotStore
+from reference_impl import SnapshotStore, Transaction
 from tests.faults.gallery import fault
 
 # -- SNAP-1: it stays --------------------------------------------------------------------------
@@ -78,3 +78,103 @@ class ClearsForNothing(SnapshotStore):
             for held in cache:
                 held.trim(held.offset)
         return super().restore_cache(index, cache)
+
+
+# -- SNAP-3: transactions ----------------------------------------------------------------------
+
+
+class Transacts(SnapshotStore):
+    """A sound store; subclasses name the class of the transactions that it makes."""
+
+    made: Any = Transaction
+
+    def transaction(self, caches: Any, tokens: Any, forward: Any, /) -> Any:
+        return self.made(caches, tokens, forward)
+
+
+@fault("SNAP-3")
+class VerifiesOnTheOriginals(Transacts):
+    """begin hands out the caches themselves."""
+
+    class Transaction(Transaction):
+        def begin(self) -> list[Any]:
+            super().begin()
+            return self._caches
+
+    made = Transaction
+
+
+@fault("SNAP-3")
+class TakesBackByTrimming(Transacts):
+    """Tokens are verified on the caches themselves, and trimmed off again."""
+
+    class Transaction(Transaction):
+        def begin(self) -> list[Any]:
+            super().begin()
+            return self._caches
+
+        def _trim(self) -> None:
+            for held in self._caches:
+                held.trim(len(self._tokens))
+
+        def commit(self, count: int, /) -> Any:
+            self._must_be("begun", "commit")
+            self._trim()
+            return super().commit(count)
+
+        def abort(self) -> None:
+            super().abort()
+            self._trim()
+
+    made = Transaction
+
+
+@fault("SNAP-3")
+class CommitsTheBonusToo(Transacts):
+    """commit(k) feeds k + 1 tokens."""
+
+    class Transaction(Transaction):
+        def commit(self, count: int, /) -> Any:
+            return super().commit(min(count + 1, len(self._tokens)))
+
+    made = Transaction
+
+
+@fault("SNAP-3")
+class KeepsAFailedCommit(Transacts):
+    """A commit that fails leaves what was fed."""
+
+    class Transaction(Transaction):
+        def commit(self, count: int, /) -> Any:
+            self._must_be("begun", "commit")
+            self._stage = "over"
+            return self._forward(self._caches, self._tokens[:count]) if count else None
+
+    made = Transaction
+
+
+@fault("SNAP-3")
+class HidesAFailedCommit(Transacts):
+    """A commit that fails restores the caches, and says nothing."""
+
+    class Transaction(Transaction):
+        def commit(self, count: int, /) -> Any:
+            try:
+                return super().commit(count)
+            except MemoryError:
+                return None
+
+    made = Transaction
+
+
+@fault("SNAP-3")
+class CommitsAgain(Transacts):
+    """What was committed can be committed once more."""
+
+    class Transaction(Transaction):
+        def commit(self, count: int, /) -> Any:
+            result = super().commit(count)
+            self._stage = "begun"
+            return result
+
+    made = Transaction
