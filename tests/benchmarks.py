@@ -26,7 +26,7 @@ from conformance.bench import Candidate, Layer, Result, measure, moved_rows
 from conformance.subject import examine, subjects_from_target
 from reference_impl import KVCache
 from tests.faults import FAULTS
-from tests.test_faults import check
+from tests.faults.verdicts import check
 
 ROOT = Path(__file__).parents[1]
 EIGHT = "[0, 0, 0, 0, 0, 0, 0, 0]"
