@@ -20,6 +20,12 @@ needs_mlx_lm_032 = pytest.mark.skipif(
 )
 
 
+def first_on_path(path: Path | None) -> dict[str, str]:
+    """An environment in which a process looks there first for modules."""
+    places = [*([str(path)] if path else []), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
 def run_check(
     target: str,
     folder: Path,
@@ -45,7 +51,7 @@ def run_check(
             str(out),
             *arguments,
         ],
-        env=os.environ | ({"PYTHONPATH": str(path)} if path else {}),
+        env=first_on_path(path),
         cwd=directory or folder,
         capture_output=True,
         text=True,
@@ -87,7 +93,7 @@ def programs_reproduce(
             assert "conformance" not in result["program"]
             ran = subprocess.run(
                 [sys.executable, program],
-                env=os.environ | ({"PYTHONPATH": str(path)} if path else {}),
+                env=first_on_path(path),
                 cwd=directory or folder,
                 capture_output=True,
                 text=True,
