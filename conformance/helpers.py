@@ -82,6 +82,25 @@ def opened(tokens: Any, cache: Any, keys: Any, values: Any) -> tuple[Any, Any]:
     return mx.where(known, made[0], -1), mx.where(known, made[1], -1)
 
 
+def ragged_step(
+    caches: list[Any], queries: mx.array, keys: mx.array, values: mx.array, window: int | None
+) -> mx.array:
+    """One decode step over the caches of several requests: write, read, pad at the right, mask."""
+    read = []
+    for i, cache in enumerate(caches):
+        cache.write_token(keys[i : i + 1], values[i : i + 1])
+        read.append(cache.get_kv() if window is None else cache.get_kv(window))
+    lengths = [rows[0].shape[2] for rows in read]
+    L = max(lengths)
+    pads = [[(0, 0), (0, 0), (0, L - n), (0, 0)] for n in lengths]
+    keys, values = (
+        mx.concatenate([mx.pad(rows[which], pad) for rows, pad in zip(read, pads, strict=True)])
+        for which in (0, 1)
+    )
+    mask = (mx.arange(L) < mx.array(lengths)[:, None])[:, None, None]
+    return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=1.0, mask=mask)
+
+
 def dequantized(rows: Any, cache: Any) -> mx.array:
     """The rows of an affine (packed, scales, biases) triple."""
     packed, scales, biases = rows

@@ -20,6 +20,7 @@ HELPERS: tuple[Callable[..., object], ...] = (
     helpers.arrays,
     helpers.numbers,
     helpers.seen,
+    helpers.ragged_step,
 )
 
 

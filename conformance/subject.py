@@ -67,10 +67,14 @@ class Claims:
     caches: tuple[str, ...] = PROMPT_CACHES
     """Targets of the caches of a prompt, for what handles lists of caches."""
     stores: tuple[str, ...] = ("reference_impl:KVCache()", "reference_impl:SlidingWindowKVCache(8)")
-    """Targets of the caches that a snapshot store is tried with."""
+    """Targets of the caches that a snapshot store, or a decode step of a layout, is tried with."""
     transaction: str = ""
     """Target of what makes a transaction, called with (caches, tokens, forward); without one the
     store's own method ``transaction`` is called."""
+    batched_decode: str = ""
+    """Target of what makes a decode step, called with (layout, caches) and, where it takes them,
+    the keywords pool, slots and pool_index_by_layer; without one the layout's own method
+    ``batched_decode`` is called."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each claim came from."""
 
@@ -236,7 +240,7 @@ class Profile:
             names.append("data-free")
         if "keys_and_values" in has or {"keys", "values"} <= has:
             names.append("read-back")
-        if stores and has & {"write_token", "get_kv", "reset"}:
+        if (stores and has & {"write_token", "get_kv", "reset"}) or self.is_layout:
             names.append("decode")
         if self.is_pool:
             names.append("pool")

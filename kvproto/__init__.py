@@ -29,7 +29,7 @@ from kvproto.clause import REGISTRY, SPEC_VERSION, Clause, Contract, Level
 from kvproto.contracts.batch import Batched, Mergeable, Paddable
 from kvproto.contracts.composite import HasChildren
 from kvproto.contracts.datafree import DataFreeCache
-from kvproto.contracts.decode import Decodes
+from kvproto.contracts.decode import Decodes, DecodesBatch, MakesDecodeSteps
 from kvproto.contracts.layout import CacheLayout
 from kvproto.contracts.mask import AttentionMask, MakesAttentionMask
 from kvproto.contracts.measure import Measured
@@ -81,6 +81,7 @@ __all__ = [
     "DataFreeCache",
     "DataFreeEvidence",
     "Decodes",
+    "DecodesBatch",
     "ExposesBuffers",
     "FromState",
     "FromStateAndMeta",
@@ -95,6 +96,7 @@ __all__ = [
     "Level",
     "Lossy",
     "MakesAttentionMask",
+    "MakesDecodeSteps",
     "MakesRecurrentMask",
     "MakesTransactions",
     "Measured",

@@ -60,6 +60,7 @@ METHODS = (
     "transaction",
     "attention_pool_index",
     "full_kv_pool_index",
+    "batched_decode",
     "__getitem__",
 )
 """Methods that the contracts name."""

@@ -8,6 +8,7 @@ from reference_impl.batch_window import BatchSlidingWindowKVCache
 from reference_impl.chunk import ChunkedKVCache
 from reference_impl.composite import CompositeCache, register_child
 from reference_impl.datafree import OffsetCache
+from reference_impl.decode import BatchedDecode
 from reference_impl.full import KVCache
 from reference_impl.layout import CacheLayout
 from reference_impl.opaque import RotatedKVCache, RotatedRows
@@ -21,6 +22,7 @@ from reference_impl.window import SlidingWindowKVCache
 __all__ = [
     "BatchKVCache",
     "BatchSlidingWindowKVCache",
+    "BatchedDecode",
     "CacheLayout",
     "ChunkedKVCache",
     "CompositeCache",

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reference_impl.arguments import check_int
+from reference_impl.decode import BatchedDecode
+from reference_impl.pool import KVPool
 
 
 class CacheLayout:
@@ -95,6 +97,44 @@ class CacheLayout:
             KeyError: it is no full-attention layer (LAY-3).
         """
         return self._index(self.full_kv_pool_index_by_layer, layer, "a full-attention layer")
+
+    def batched_decode(
+        self,
+        caches: Sequence[Sequence[Any]],
+        /,
+        *,
+        pool: KVPool | None = None,
+        slots: Sequence[int] | None = None,
+    ) -> BatchedDecode:
+        """A decode step over requests, by the windows and pool indices of this layout.
+
+        Args:
+            caches: for each request one entry for each layer; those of auxiliary layers are not
+                looked at.
+            pool: where the new tokens of full-attention layers are kept as well.
+            slots: a slot of the pool for each request.
+
+        Raises:
+            TypeError: a slot is not an int.
+            ValueError: a request with another number of layers, or what :class:`BatchedDecode`
+                refuses.
+        """
+        for row, request in enumerate(caches):
+            if len(request) != self.num_layers:
+                raise ValueError(
+                    f"{type(self).__name__}: caches of request {row} must have one entry for each "
+                    f"of the {self.num_layers} layers, got {len(request)}"
+                )
+        return BatchedDecode(
+            {
+                layer: [request[layer] for request in caches]
+                for layer in self.attention_layer_indices
+            },
+            self._windows,
+            pool=pool,
+            slots=slots,
+            pool_index_by_layer=self.full_kv_pool_index_by_layer,
+        )
 
     def _index(self, known: Mapping[int, int], layer: int, kind: str) -> int:
         if layer not in known:

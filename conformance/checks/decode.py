@@ -8,9 +8,11 @@ from typing import Any
 import mlx.core as mx
 from hypothesis import strategies as st
 
+from conformance.checks.layout import Model, constructed, layout_of
 from conformance.checks.position import offset_is
 from conformance.checks.update import retained
 from conformance.checks.whole import NEEDS, whole
+from conformance.decoding import Layer, Requests, claimed, maker, why_not, window_of
 from conformance.engine import Context, NotApplicable, check
 from conformance.program import ranges
 from conformance.strategies import Shape, boundaries, traces
@@ -204,6 +206,58 @@ def capacities_are_sane(ctx: Context) -> None:
         run.cache = subject.construct(**{name: value})
         for count in (1, 2, 1, 5):
             retained(run.step(Ask(count)))
+
+
+LENGTHS = st.lists(st.integers(1, 20), min_size=2, max_size=4)
+"""Tokens of each request's prompt."""
+
+
+@check("DEC-5", needs=("UPD-1", "UPD-2"))
+def each_request_gets_its_own(ctx: Context) -> None:
+    if ctx.profile.is_layout:
+        over_a_layout(ctx)
+        return
+    reason = why_not(ctx.profile)
+    if reason:
+        raise NotApplicable(reason)
+
+    def test(drawn: tuple[list[int], int]) -> None:
+        lengths, steps = drawn
+        layers = [Layer(ctx.profile, window_of(ctx.profile))]
+        requests = Requests(ctx.run(masks=False), layers, lengths, dims=dims, blames=True)
+        for _ in range(steps):
+            requests.step()
+
+    dims = ctx.dims(batch=1)
+    ctx.for_all(st.tuples(LENGTHS, st.integers(1, 3)), test, fraction=0.5)
+
+
+def over_a_layout(ctx: Context) -> None:
+    """Decode steps that a layout makes, over known caches."""
+    constructed(ctx)
+    maker(ctx.profile, ctx.profile.subject.factory())
+    profiles = claimed(ctx.profile)
+    some = [Layer(profile, window_of(profile)) for profile in profiles]
+    # Full attention may serve a windowed layer too: the step reads no more than the window.
+    windows = [one.window for one in some if one.window]
+    some += [Layer(one.profile, window) for one in some for window in windows if not one.window]
+
+    def test(drawn: tuple[list[Layer], list[int], int]) -> None:
+        layers, lengths, steps = drawn
+        run, layout = layout_of(ctx, Model.of(layers))
+        make = maker(ctx.profile, layout)
+        run.imports += make.imports
+        requests = Requests(run, layers, lengths, blames=False)
+        for _ in range(steps):
+            line = f"step = {make.called})"
+            requests.step(run.call(line, lambda: make(layout, requests.caches)))
+
+    kinds = st.lists(st.sampled_from([Layer(None), *some]), min_size=1, max_size=4)
+    ctx.for_all(
+        st.tuples(kinds.filter(lambda d: any(x.profile for x in d)), LENGTHS, st.integers(1, 3)),
+        test,
+        fraction=0.5,
+    )
 
 
 @check("DEC-6", needs=("UPD-1",), skip=lacks("get_kv"))

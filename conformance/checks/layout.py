@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
+from conformance import target as targets
+from conformance.checks.pool import read
+from conformance.decoding import Layer, Requests, claimed, maker, window_of
 from conformance.engine import Context, NotApplicable, check
+from conformance.tags import KEYS, VALUES, Dims
 from conformance.trace import Run
 
 ARGUMENTS = ("layers", "attention_attrs", "layer_window_sizes")
@@ -23,6 +28,14 @@ class Model:
 
     attention: tuple[bool, ...]
     windows: Mapping[int, int]
+
+    @classmethod
+    def of(cls, layers: Sequence[Layer]) -> Model:
+        """The model whose layers these caches serve."""
+        return cls(
+            tuple(one.profile is not None for one in layers),
+            {index: one.window for index, one in enumerate(layers) if one.window},
+        )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -58,6 +71,12 @@ def models(*, attention: bool) -> st.SearchStrategy[Model]:
 def is_constructed(ctx: Context) -> bool:
     """Whether layouts of other models can be made."""
     return all(ctx.profile.subject.parameter((name,)) for name in ARGUMENTS)
+
+
+def constructed(ctx: Context) -> None:
+    """Raise :class:`NotApplicable` unless layouts of other models can be made."""
+    if not is_constructed(ctx):
+        raise NotApplicable(f"its constructor does not take {', '.join(ARGUMENTS)}")
 
 
 def construction(ctx: Context, arguments: Mapping[str, Any]) -> str:
@@ -98,8 +117,7 @@ def numbered(layers: Sequence[int]) -> dict[int, int]:
 
 @check("LAY-1")
 def needs_one_entry_a_layer(ctx: Context) -> None:
-    if not is_constructed(ctx):
-        raise NotApplicable(f"its constructor does not take {', '.join(ARGUMENTS)}")
+    constructed(ctx)
 
     def test(drawn: tuple[Model, int]) -> None:
         model, layers = drawn
@@ -226,3 +244,92 @@ def wrong_kinds_are_refused(ctx: Context) -> None:
             )
 
     ctx.for_each((1, 3), without_attention)
+
+
+MAP = "pool_index_by_layer"
+POOL = targets.parse("reference_impl:KVPool")
+SLOTS = 24
+HALF = Dims(batch=1, heads=3, key_dim=8, value_dim=8, dtype="float16")
+"""What the pool is made for."""
+
+
+@check("LAY-4", needs=("LAY-2",))
+def pool_has_its_own_indices(ctx: Context) -> None:
+    constructed(ctx)
+    make = maker(ctx.profile, ctx.profile.subject.factory())
+    if not (make.takes("pool") and make.takes("slots")):
+        raise NotApplicable("its decode steps write to no pool (they take no pool and slots)")
+    some = [Layer(profile, window_of(profile)) for profile in claimed(ctx.profile)]
+
+    def begun(layers: list[Layer], lengths: list[int]) -> tuple[Run, Any, Any, Requests]:
+        run, layout = layout_of(ctx, Model.of(layers))
+        run.imports += [*maker(ctx.profile, layout).imports, *POOL.imports]
+        requests = Requests(run, layers, lengths, dims=HALF, blames=False)
+        full = sum(one.profile is not None and one.window is None for one in layers)
+        sizes = SLOTS, full, HALF.heads, HALF.key_dim
+        run.lines.append(f"pool = {POOL.name}{sizes}")
+        return run, layout, targets.load_object(POOL, Path.cwd())(*sizes), requests
+
+    def options(run: Run, layout: Any, **changes: Any) -> tuple[dict[str, Any], str]:
+        given: dict[str, Any] = {}
+        if maker(ctx.profile, layout).takes(MAP):
+            given[MAP] = dict(layout.full_kv_pool_index_by_layer)
+        given |= changes
+        return given, "".join(f", {name}={value!r}" for name, value in given.items())
+
+    def test(drawn: tuple[list[Layer], list[int]]) -> None:
+        layers, lengths = drawn
+        run, layout, pool, requests = begun(layers, lengths)
+        slots = list(range(len(lengths), 0, -1))
+        given, shown = options(run, layout, slots=slots)
+        make = maker(ctx.profile, layout)
+        step = run.call(
+            f"step = {make.called}, pool=pool{shown})",
+            lambda: make(layout, requests.caches, pool=pool, **given),
+        )
+        requests.step(step)
+        index = 0
+        for layer, one in enumerate(layers):
+            if one.profile is None or one.window is not None:
+                continue
+            ids = [runs[layer].log.ids[-1] for runs in requests.runs]  # type: ignore[union-attr]
+            found = read(run, pool, index, slots)
+            for salt, rows in zip((KEYS, VALUES), found, strict=True):
+                wanted = run.expected_rows(ids, salt)[0].transpose(1, 0, 2)
+                if (rows != wanted).any():
+                    run.fail(
+                        f"the tokens of layer {layer} are not in buffer {index} of the pool",
+                        expected=f"tokens {ids} in slots {slots}",
+                        observed=f"rows that begin with {rows[:, 0, 0].tolist()}",
+                        code=[
+                            "got = [int(row[0, 0].item()) for row in keys]",
+                            f"assert got == {ids}, got",
+                        ],
+                    )
+            index += 1
+
+    def refused(layers: list[Layer]) -> None:
+        run, layout, pool, requests = begun(layers, [2, 3])
+        make = maker(ctx.profile, layout)
+        given, shown = options(run, layout, slots=[1, 2], **{MAP: {}})
+        error = run.attempt(
+            f"{make.called}, pool=pool{shown})",
+            lambda: make(layout, requests.caches, pool=pool, **given),
+        )
+        if not isinstance(error, ValueError):
+            run.fail(
+                "a decode step writes to a pool without the map of pool indices",
+                expected="ValueError",
+                observed="a step" if error is None else f"{type(error).__name__}: {error}",
+                code=["raise AssertionError('no ValueError')"],
+            )
+
+    full = [one for one in some if one.window is None]
+    if not full:
+        raise NotApplicable("the claim stores names no cache of full attention")
+    kinds = st.lists(st.sampled_from([Layer(None), *some]), max_size=3)
+    layers = st.tuples(kinds, st.sampled_from(full), kinds).map(lambda d: [*d[0], d[1], *d[2]])
+    lengths = st.lists(st.integers(1, 12), min_size=1, max_size=3)
+    ctx.for_all(st.tuples(layers, lengths), test, fraction=0.5)
+    if make.takes(MAP):
+        ctx.for_each([[*some, *full]], refused)

@@ -37,6 +37,7 @@ CONSUMER = Consumer(
             unsure="a prefill comes before the first token that is written",
         ),
         Need(("DEC-2",), ATTENTION, "reads keys and values in temporal order"),
+        Need(("DEC-5",), ATTENTION, "attends to all requests in one pass"),
     ),
     members=(
         Member("offset", "BatchedDecodeContext.from_decode", "it raises AttributeError"),

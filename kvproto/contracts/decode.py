@@ -1,8 +1,15 @@
-"""The decode path: write one token, read back a window, reuse the buffers."""
+"""The decode path: write one token, read back a window, reuse the buffers.
+
+An engine that decodes several requests at once keeps a cache for each of them and layer. In one
+step it writes a token to every cache of a layer, reads all of them back, pads them at the right to
+one length, and attends with a mask that hides the padding. That step is tried with the caches
+under test; and where a layout (see there) makes such steps, those are tried with known caches.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kvproto.clause import REGISTRY, Clause, Level
 
@@ -25,6 +32,36 @@ class Decodes(Protocol[KV_co]):
 
     def reset(self) -> None:
         """Begin anew; buffers may be kept."""
+        ...
+
+
+class DecodesBatch(Protocol):
+    """One decode step over the caches of B requests, which may differ in length."""
+
+    @property
+    def offsets(self) -> mx.array:
+        """The position of each request's new token, ``(B,)``, for RoPE; the same for all layers."""
+        ...
+
+    def attend(
+        self, layer: int, queries: mx.array, keys: mx.array, values: mx.array, /, *, scale: float
+    ) -> mx.array:
+        """Write a token of each request, ``(B, n_kv_heads, 1, D)``, and attend to each one's own.
+
+        Returns:
+            ``(B, n_heads, 1, Dv)``.
+        """
+        ...
+
+
+class MakesDecodeSteps(Protocol):
+    """A layout that makes the decode steps of its model."""
+
+    def batched_decode(self, caches: Sequence[Sequence[Any]], /) -> DecodesBatch:
+        """A step over requests, each with one entry for each layer (None for auxiliary ones).
+
+        Where it writes to a pool too, it takes ``pool`` and ``slots`` (one for each request).
+        """
         ...
 
 
@@ -66,6 +103,16 @@ CONTRACT = REGISTRY.register(
             Level.SHOULD,
             "reject a capacity below 1, and grow from any capacity of at least 1.",
             "Doubling a capacity of 0 never ends.",
+        ),
+        Clause(
+            "DEC-5",
+            Level.MUST,
+            "give each request the attention that it would get alone, at its own position: its "
+            "token is written, its own tokens are read back, padded at the right, and the padding "
+            "is masked.",
+            "A request attends to zeros, or to tokens of another one.",
+            (WRAPPER,),
+            who="A decode step over the caches of several requests",
         ),
         Clause(
             "DEC-6",

@@ -117,5 +117,16 @@ CONTRACT = REGISTRY.register(
             (PREFIX, LENGTH),
             who="A layout",
         ),
+        Clause(
+            "LAY-4",
+            Level.MUST,
+            "write the new token of each request to the buffer of the layer's pool index, and "
+            "nothing of a windowed layer; and refuse with ValueError to write without the map of "
+            "pool indices.",
+            "The index of a cache is taken for that of a buffer: where windowed layers come "
+            "first, tokens are written to the buffer of another layer.",
+            (CONTEXT,),
+            who="A decode step that writes to a pool",
+        ),
     ),
 )

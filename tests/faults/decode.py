@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
-from reference_impl import KVCache, SlidingWindowKVCache
+from reference_impl import BatchedDecode, CacheLayout, KVCache, SlidingWindowKVCache
 from tests.faults.bases import Rows, StepKVCache
 from tests.faults.gallery import fault
 
@@ -252,6 +252,144 @@ class GrowsByHalf(StepKVCache):
 
 
 # -- DEC-6: windows below 1 --------------------------------------------------------------------
+
+
+# -- DEC-5: a step over several requests -------------------------------------------------------
+
+MODEL = "[0, 1], ['self_attn', None]"
+
+
+@fault("DEC-5")
+class MemoOfAllRequests(KVCache):
+    """Reads are remembered by their length, for all caches of the class."""
+
+    _memo: ClassVar[dict[Any, Rows]] = {}
+
+    def __init__(self, *, capacity: int | None = None) -> None:
+        super().__init__(capacity=capacity)
+        self._memo.clear()
+
+    def get_kv(self, window: int | None = None) -> Rows:
+        length = min(self._offset, window or self._offset)
+        return self._memo.setdefault((length, self._offset), super().get_kv(window))
+
+
+class Decodes(CacheLayout):
+    """A sound layout; subclasses name the class of its decode steps."""
+
+    made: Any = BatchedDecode
+
+    def batched_decode(self, caches: Any, /, *, pool: Any = None, slots: Any = None) -> Any:
+        by_layer = {i: [one[i] for one in caches] for i in self.attention_layer_indices}
+        return self.made(
+            by_layer,
+            self._windows,
+            pool=pool,
+            slots=slots,
+            pool_index_by_layer=self.full_kv_pool_index_by_layer,
+        )
+
+
+class Reads(BatchedDecode):
+    """A decode step without any mask; subclasses say what is read and how it is put together."""
+
+    def attend(self, layer: int, queries: Any, keys: Any, values: Any, /, *, scale: float) -> Any:
+        caches, window = self._caches[layer], self._windows.get(layer)
+        read = [
+            self.read(held, keys[row : row + 1], values[row : row + 1], window)
+            for row, held in enumerate(caches)
+        ]
+        width = max(one[0].shape[2] for one in read)
+        keys, values = (
+            mx.concatenate([self.pad(rows, width - rows.shape[2]) for rows in one])
+            for one in zip(*read, strict=True)
+        )
+        mask = self.mask([one[0].shape[2] for one in read], width)
+        return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
+
+    def read(self, held: Any, key: mx.array, value: mx.array, window: int | None) -> Rows:
+        held.write_token(key, value)
+        rows: Rows = held.get_kv(window)
+        return rows
+
+    def pad(self, rows: mx.array, count: int) -> mx.array:
+        return mx.pad(rows, [(0, 0), (0, 0), (0, count), (0, 0)])
+
+    def mask(self, lengths: list[int], width: int) -> Any:
+        return (mx.arange(width) < mx.array(lengths)[:, None])[:, None, None]
+
+
+@fault("DEC-5", arguments=MODEL)
+class ShowsItsPadding(Decodes):
+    """The padding is not masked."""
+
+    class Step(Reads):
+        def mask(self, lengths: list[int], width: int) -> Any:
+            return None
+
+    made = Step
+
+
+@fault("DEC-5", arguments=MODEL)
+class PadsAtTheLeft(Decodes):
+    """Rows are padded at the left, and the mask hides the right."""
+
+    class Step(Reads):
+        def pad(self, rows: mx.array, count: int) -> mx.array:
+            return mx.pad(rows, [(0, 0), (0, 0), (count, 0), (0, 0)])
+
+    made = Step
+
+
+@fault("DEC-5", arguments=MODEL)
+class ReadsBeforeItWrites(Decodes):
+    """The new token is not among those that are read."""
+
+    class Step(Reads):
+        def read(self, held: Any, key: mx.array, value: mx.array, window: int | None) -> Rows:
+            rows: Rows = held.get_kv(window)
+            held.write_token(key, value)
+            return rows
+
+    made = Step
+
+
+@fault("DEC-5", arguments=MODEL)
+class ForgetsItsWindows(Decodes):
+    """Every layer reads all that its cache has."""
+
+    class Step(Reads):
+        def read(self, held: Any, key: mx.array, value: mx.array, window: int | None) -> Rows:
+            return super().read(held, key, value, None)
+
+    made = Step
+
+
+@fault("DEC-5", arguments=MODEL)
+class OnePositionForAll(Decodes):
+    """All requests stand at the offset of the longest one."""
+
+    class Step(BatchedDecode):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.offsets = mx.full(self.offsets.shape, self.offsets.max(), mx.int32)
+
+    made = Step
+
+
+@fault("DEC-5", arguments=MODEL)
+class OneCacheForAll(Decodes):
+    """The caches of the first request serve all of them."""
+
+    class Step(Reads):
+        def read(self, held: Any, key: mx.array, value: mx.array, window: int | None) -> Rows:
+            held = next(row[0] for row in self._caches.values() if held in row)
+            return super().read(held, key, value, window)
+
+    made = Step
+
+
+# -- DEC-6: senseless windows ------------------------------------------------------------------
 
 
 @fault("DEC-6")

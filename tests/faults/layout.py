@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference_impl import CacheLayout
+from reference_impl import BatchedDecode, CacheLayout
 from tests.faults.gallery import fault
 
 MODEL = "[0, 1, 2], ['self_attn', None, 'self_attn'], {0: 8}"
@@ -102,3 +102,57 @@ class FirstOfNone(CacheLayout):
     @property
     def first_attention_layer_index(self) -> int:
         return min(self.attention_layer_indices, default=0)
+
+
+# -- LAY-4: buffers of a pool ------------------------------------------------------------------
+
+
+@fault("LAY-4", arguments=MODEL)
+class ScattersByCacheIndex(CacheLayout):
+    """A decode step writes to the buffer of a layer's cache index."""
+
+    def batched_decode(self, caches: Any, /, *, pool: Any = None, slots: Any = None) -> Any:
+        return by_layer(self, caches, pool, slots, self.attention_pool_index_by_layer)
+
+
+@fault("LAY-4", arguments=MODEL)
+class ScattersToOneBuffer(CacheLayout):
+    """A decode step writes all layers to the first buffer."""
+
+    def batched_decode(self, caches: Any, /, *, pool: Any = None, slots: Any = None) -> Any:
+        first = dict.fromkeys(self.full_kv_pool_index_by_layer, 0)
+        return by_layer(self, caches, pool, slots, first)
+
+
+@fault("LAY-4", arguments=MODEL)
+class ScattersInSlotOrder(CacheLayout):
+    """The slots are sorted first, those of other requests are written."""
+
+    def batched_decode(self, caches: Any, /, *, pool: Any = None, slots: Any = None) -> Any:
+        slots = sorted(slots or ())
+        return by_layer(self, caches, pool, slots, self.full_kv_pool_index_by_layer)
+
+
+def by_layer(layout: Any, caches: Any, pool: Any, slots: Any, pool_index: Any) -> Any:
+    """A decode step with these indices of the pool's buffers."""
+    held = {layer: [one[layer] for one in caches] for layer in layout.attention_layer_indices}
+    windows = {layer: layout.window_size(layer) for layer in held}
+    return BatchedDecode(held, windows, pool=pool, slots=slots, pool_index_by_layer=pool_index)
+
+
+def by_default(
+    layout: Any,
+    caches: Any,
+    *,
+    pool: Any = None,
+    slots: Any = None,
+    pool_index_by_layer: Any = None,
+) -> Any:
+    """Without a map the indices of the caches are taken."""
+    indices = pool_index_by_layer or layout.attention_pool_index_by_layer
+    return by_layer(layout, caches, pool, slots, indices)
+
+
+@fault("LAY-4", arguments=MODEL, claims={"batched_decode": "tests.faults.layout:by_default"})
+class DefaultsToTheCacheIndex(CacheLayout):
+    """A decode step takes the indices of the caches where it is given none of the pool's."""
