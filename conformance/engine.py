@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from conformance.limits import Interrupted, OutOfLimits, limited, restart
+from conformance.parts import Part, PartsRun, parts_of
 from conformance.probe import restrict
 from conformance.program import render as render_program
 from conformance.strategies import Shape, traces
@@ -113,6 +114,8 @@ class Context:
 
     def run(self, dims: Dims | None = None, *, masks: bool = True) -> Run:
         """A run on a fresh cache; without masks it only appends."""
+        if self.session.parts:
+            return PartsRun(self.profile, self.session.parts, dims, masks=masks)
         return Run(self.profile, dims, masks=masks)
 
     def dims(self, **changes: Any) -> Dims:
@@ -216,9 +219,11 @@ class Session:
         self.seed = seed
         self.strict = strict
         profile = examine(subject)
+        self.parts: tuple[Part, ...] = ()
         try:
             with limited():
                 self.profile, self.notes = restrict(profile)
+                self.parts = parts_of(self.profile)
         except Interrupted:
             raise
         except BaseException as error:
@@ -358,6 +363,9 @@ class Session:
             if contract in OF_STORING and not self.profile.capabilities.storage_backed:
                 return "stores no keys and values; the contract of its own kind says what it owes"
             return NOT_CLAIMED.get(contract, f"does not offer the contract {contract}")
+        stores = self.profile.capabilities.storage_backed or self.profile.is_pool
+        if contract in OF_STORING and not stores and not self.parts:
+            return "was constructed without children that hold anything"
         return None
 
     def _expect(self, result: Result) -> Result:
@@ -393,7 +401,7 @@ class Session:
 OF_STORING = frozenset(
     {"restore", "copying", "trim", "measure", "window", "quantize", "batch", "threads"}
 )
-"""Contracts whose checks append keys and values."""
+"""Contracts whose checks append keys and values, or assign slots."""
 
 NOT_CLAIMED = {
     "position": "has no offset",

@@ -218,9 +218,10 @@ class Profile:
             names.append("opaque")
         if "state" in has:
             names.append("state")
-        if stores and self.restores:
+        carries = stores or bool(has & {"lengths", "advance", "caches"})
+        if carries and self.restores:
             names.append("restore")
-        if stores or self.is_pool:
+        if carries or self.is_pool:
             names.append("copying")
         if stores and has & {"is_trimmable", "trim"}:
             names.append("trim")

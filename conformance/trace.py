@@ -526,6 +526,22 @@ class Run:
         self.log.trim(removed)
         return removed
 
+    # -- going on elsewhere -------------------------------------------------------------------
+
+    def onto(self, cache: Any) -> Run:
+        """A run that goes on with another cache at the same place; this one keeps its own."""
+        other = Run(self.profile, self.dims)
+        other._follow(self, cache)
+        return other
+
+    def _follow(self, run: Run, cache: Any) -> None:
+        self.cache = cache
+        self.imports = list(run.imports)
+        self.log = TokenLog(run.log.left_padding)
+        self.log.ids = list(run.log.ids)
+        # Numbers of its own, so that a token tells which branch it was given to.
+        self.log._next = run.log._next + 100
+
     # -- reading rows -------------------------------------------------------------------------
 
     def is_triples(self, rows: Any) -> bool:
@@ -609,13 +625,13 @@ class Run:
         seen: dict[str, Any] = {}
         for name in ("offset", *(("state",) if state else ())):
             if name in members:
-                seen[f"cache.{name}"] = _guarded(partial(self._plain_attribute, name))
+                seen[f"cache.{name}"] = guarded(partial(self._plain_attribute, name))
         if self.has_mask and masks:
             for ask in (Ask(1), Ask(2, None, True), Ask(1, 2), Ask(3, 2)):
-                seen[mask_call(ask)] = _guarded(partial(self._plain_mask, ask))
+                seen[mask_call(ask)] = guarded(partial(self._plain_mask, ask))
         for name in ("size", "empty", "is_trimmable"):
             if name in members:
-                seen[f"cache.{name}()"] = _guarded(getattr(self.cache, name))
+                seen[f"cache.{name}()"] = guarded(getattr(self.cache, name))
         return seen
 
     def _plain_attribute(self, name: str) -> Any:
@@ -702,7 +718,7 @@ def attributes(thing: Any) -> list[Any]:
     return members
 
 
-def _guarded(read: Callable[[], Any]) -> Any:
+def guarded(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except BaseException as error:

@@ -41,6 +41,7 @@ ROWS = (
     Row("P05c", CONCATENATED, "MEAS-1", "size() after 1 tokens is 0"),
     Row("P06", QUANTISED, "QNT-6", "scales of the values", "ml-explore/mlx-lm#1550"),
     Row("P11", SLOTS, "REC-5", "when a slot was assigned", "waybarrios/vllm-mlx#575"),
+    Row("P11", SLOTS, "REST-6", "does not hold what was assigned", "waybarrios/vllm-mlx#575"),
     Row("P12", SLOTS, "REC-2", "read before"),
     Row("P13", SLOTS, "REC-6", "graph behind the counters grows", "ml-explore/mlx-lm#1185"),
     Row("P15", WINDOW, "TRIM-3", "says that it removed", "ml-explore/mlx-lm#1512"),

@@ -22,12 +22,12 @@ def filled(ctx: Context, count: int = 4) -> Run:
     run = ctx.run(masks=False)
     dims = ctx.dims(key_dim=64, value_dim=64)
     run.dims = dims
-    ids = run.log.append(count)
     for index, child in enumerate(children(run)):
+        ids = run.log.append(count)  # its own, so that children that change places are told apart
         if is_storage_backed(child):
             run.call(
                 f"cache.caches[{index}].update_and_fetch(*tokens({ids}))",
-                lambda c=child: c.update_and_fetch(*run.tokens(ids)),  # type: ignore[misc]
+                lambda c=child, i=ids: c.update_and_fetch(*run.tokens(i)),  # type: ignore[misc]
             )
         elif hasattr(child, "__setitem__"):
             run.lines.append(f"cache.caches[{index}][0] = mx.ones((1, 3))")

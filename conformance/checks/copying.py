@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from conformance.checks.pool import prefixes, request
 from conformance.checks.whole import NEEDS, whole
 from conformance.engine import Context, NotApplicable, check
-from conformance.log import TokenLog
 from conformance.strategies import Shape, traces
 from conformance.subject import Profile
 from conformance.trace import Ask, Operation, Run, attributes, reachable_arrays
@@ -24,13 +23,7 @@ def fork(run: Run, line: str, cache: Any) -> Run:
 
     In the program ``cache`` is the one that is driven, ``other`` the one that waits.
     """
-    other = Run(run.profile, run.dims)
-    other.cache = cache
-    other.imports = list(run.imports)
-    other.log = TokenLog(run.log.left_padding)
-    other.log.ids = list(run.log.ids)
-    # Numbers of its own, so that a token tells which branch it was given to.
-    other.log._next = run.log._next + 100
+    other = run.onto(cache)
     other.lines = [*run.lines, "other = cache", line]
     other.operations = [*run.operations, {"op": "fork", "line": line}]
     return other

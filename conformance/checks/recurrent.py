@@ -8,31 +8,24 @@ from typing import Any
 import mlx.core as mx
 from hypothesis import strategies as st
 
+from conformance import parts
 from conformance.engine import Context, NotApplicable, check
 from conformance.graph import pending
 from conformance.subject import Profile
 from conformance.trace import Run, plain, reachable_arrays
 
-MOST_SLOTS = 64
 
-
-def slots_of(run: Run) -> list[Any]:  # noqa: RET503 (run.fail does not return)
+def slots_of(run: Run) -> list[Any]:
     """Every slot, as a model that unpacks the cache reads them."""
-    found = []
-    for index in range(MOST_SLOTS):
-        try:
-            found.append(run.cache[index])
-        except IndexError:
-            return found
-        except Exception as error:
-            run.lines.append(f"cache[{index}]")
-            run.raised(error, f"cache[{index}]")
-    run.fail(
-        f"slot {MOST_SLOTS} can be read, so a model that unpacks it never ends",
-        expected="IndexError past the last slot",
-        observed="no exception",
-        code=[f"cache[{MOST_SLOTS}]"],
-    )
+    found: list[Any] = run.read("list(cache)", lambda: parts.slots_of(run.cache))
+    if len(found) == parts.MOST_SLOTS:
+        run.fail(
+            f"slot {parts.MOST_SLOTS - 1} can be read, so a model that unpacks it never ends",
+            expected="IndexError past the last slot",
+            observed="no exception",
+            code=[f"cache[{parts.MOST_SLOTS - 1}]", "raise AssertionError('no IndexError')"],
+        )
+    return found
 
 
 def fill(run: Run) -> None:

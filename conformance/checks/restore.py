@@ -109,7 +109,7 @@ def goes_on_where_it_stood(ctx: Context) -> None:
 QUESTIONS = ("size", "empty", "is_trimmable", "keys_and_values", "finalize")
 
 
-@check("REST-2", needs=("UPD-1", "MASK-1"))
+@check("REST-2", needs=("UPD-1", "MASK-1", "REC-1"))
 def is_usable_in_every_method(ctx: Context) -> None:
     def test(run: Run, operations: list[Operation]) -> None:
         run.apply(operations)
@@ -189,7 +189,7 @@ def empty_round_trips(ctx: Context) -> None:
     ctx.for_traces(Shape(tokens=24, steps=3, windows=False, arrays=False), test, fraction=0.3)
 
 
-@check("REST-4", needs=("UPD-1",))
+@check("REST-4", needs=("UPD-1", "REC-1"))
 def comes_back_as_it_was(ctx: Context) -> None:
     def test(run: Run, operations: list[Operation]) -> None:
         run.apply(operations)
@@ -353,4 +353,7 @@ def assigning_state_replaces_everything(ctx: Context) -> None:
         cannot_be_told_apart(waiting, run)
         goes_on(run, [Ask(1), Ask(2)])
 
+    much: list[Operation] = [Ask(2), Ask(2)]
+    little: list[Operation] = [Ask(1)]
+    ctx.for_each([(much, little)], test)
     ctx.for_all(st.tuples(drawn_traces, drawn_traces), test, fraction=0.5)

@@ -10,6 +10,7 @@ import mlx.core as mx
 from conformance.checks._common import Held, data_free
 from conformance.engine import BlockedBy, Context, check
 from conformance.graph import pending
+from conformance.parts import PartsRun
 from conformance.strategies import Shape, boundaries
 from conformance.subject import Profile
 from conformance.trace import Ask, Operation, Run, Trim, plain, reachable_arrays
@@ -25,7 +26,7 @@ def stores(profile: Profile) -> str | None:
 
 def apply_if_it_stores(run: Run, operation: Operation) -> None:
     """Grow the cache where the contract says how; other kinds are judged as they are."""
-    if run.profile.capabilities.storage_backed or run.virtual:
+    if run.profile.capabilities.storage_backed or run.virtual or isinstance(run, PartsRun):
         run.apply([operation])
 
 
@@ -37,7 +38,7 @@ def read_state(run: Run) -> Any:
         raise BlockedBy("STATE-1") from None
 
 
-@check("STATE-1", needs=("UPD-1",))
+@check("STATE-1", needs=("UPD-1", "REC-1"))
 def state_can_be_evaluated(ctx: Context) -> None:
     def test(run: Run, operations: list[Operation]) -> None:
         for operation in [None, *operations]:
@@ -72,7 +73,7 @@ def no_graph_grows(ctx: Context) -> None:
         )
 
 
-@check("STATE-3", needs=("UPD-1",))
+@check("STATE-3", needs=("UPD-1", "REC-1"))
 def state_is_a_plain_tree(ctx: Context) -> None:
     # The state of an empty cache is STATE-1's business, if it cannot even be read.
     empty = [None] if ctx.works("STATE-1") else []
@@ -110,7 +111,7 @@ def _odd_leaf(tree: Any) -> Any:
     return tree
 
 
-@check("STATE-4", needs=("UPD-1",))
+@check("STATE-4", needs=("UPD-1", "REC-1"))
 def reading_state_changes_nothing(ctx: Context) -> None:
     # The state of an empty cache is STATE-1's business, if it cannot even be read.
     empty = [None] if ctx.works("STATE-1") else []
@@ -135,7 +136,7 @@ def reading_state_changes_nothing(ctx: Context) -> None:
     ctx.for_traces(shape, test, masks=False, fraction=0.3)
 
 
-@check("STATE-5", needs=("UPD-1",))
+@check("STATE-5", needs=("UPD-1", "REC-1"))
 def cache_is_truthy(ctx: Context) -> None:
     def test(run: Run, operations: list[Operation]) -> None:
         for operation in [None, *operations]:

@@ -6,14 +6,25 @@ from __future__ import annotations
 from conformance.checks._common import compare_seen
 from conformance.checks.position import offset_is
 from conformance.checks.update import nothing_else_shows, one_order, retained
+from conformance.parts import PartsStep
 from conformance.trace import Step
 
-NEEDS = ("POS-2", "UPD-1", "UPD-2", "MASK-1", "MASK-2", "MASK-3", "MASK-4", "MASK-6", "MASK-12")
-"""What :func:`whole` builds on."""
+NEEDS = (
+    *("POS-2", "UPD-1", "UPD-2", "MASK-1", "MASK-2", "MASK-3", "MASK-4", "MASK-6", "MASK-12"),
+    "REC-1",
+)
+"""What :func:`whole` builds on; what does not apply to a cache does not block it."""
 
 
 def whole(step: Step) -> None:
     """Fail unless the step's rows, mask and offset are those that the log gives."""
+    if isinstance(step, PartsStep):
+        run = step.run
+        for index, inner in step.inner:
+            with run.inside(index):
+                whole(inner)
+        run.slots_hold(step)
+        return
     one_order(step)
     retained(step)
     nothing_else_shows(step)

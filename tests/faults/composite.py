@@ -82,7 +82,8 @@ class TrimsWhatItCan(Hybrid):
 # -- COMP-2: every child -----------------------------------------------------------------------
 
 
-@fault("COMP-2")
+# A restored composite then lacks a child, and every clause about restored caches says so.
+@fault("COMP-2", also=("REST-2", "REST-3", "REST-4"))
 class StateOfTheFirstChild(Hybrid):
     """state leaves out the second child."""
 
@@ -122,12 +123,13 @@ class EmptyByTheLastChild(Hybrid):
         return self._caches[-1][-1] is None
 
 
-@fault("COMP-2")
+# What a window has dropped then makes restoring raise, and what it hides is seen.
+@fault("COMP-2", also=("REST-2", "REST-3", "REST-4"))
 class RestoresAsPlain(CompositeCache):
     """Restored children are all KVCache, a windowed one too."""
 
     def __init__(self) -> None:
-        super().__init__(KVCache(), SlidingWindowKVCache(64))
+        super().__init__(KVCache(), SlidingWindowKVCache(8))
 
     @property
     def state(self) -> Any:
@@ -139,13 +141,9 @@ class RestoresAsPlain(CompositeCache):
         self._caches = tuple(KVCache.from_state(child[:3]) for child in states)
 
 
-@fault("COMP-2")
+@fault("COMP-2", also=("REST-1",))
 class RestoresFromTheFirstState(Two):
     """Every restored child gets the state of the first one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._caches = KVCache(), SlidingWindowKVCache(64)
 
     @property
     def state(self) -> Any:
