@@ -34,17 +34,21 @@ def tokens(ids: Iterable[int] | mx.array) -> tuple[mx.array, mx.array]:
     raise NotImplementedError
 
 
-def numbers(rows: Any, b: int = 0, which: int = 0) -> list[int]:
-    """Which token each row of sequence b is, -1 where none; which = 1 for values."""
-    ids = [int(n) if 0 <= n < 1 << 20 else 0 for n in rows[b, 0, :, 0].tolist()]
+def numbers(rows: Any, b: int = 0, which: int = 0, head: int | None = None) -> list[int]:
+    """Which token each row of sequence b is, in every head or in one, -1 where none; which = 1
+    for values."""
+    heads = slice(None) if head is None else slice(head, head + 1)
+    ids = [int(n) if 0 <= n < 1 << 20 else 0 for n in rows[b, head or 0, :, 0].tolist()]
     made = tokens(ids)[which]
     if made[:1].shape != rows[:1].shape:
         return [-1] * len(ids)
-    same = mx.all(rows[b] == made[min(b, len(made) - 1)], axis=(0, 2))
+    same = mx.all(rows[b, heads] == made[min(b, len(made) - 1), heads], axis=(0, 2))
     return [n if s else -1 for n, s in zip(ids, list(same), strict=True)]
 
 
-def seen(mask: Any, keys: Any, N: int, query: int, b: int = 0) -> list[int]:
+def seen(
+    mask: Any, keys: Any, N: int, query: int, b: int = 0, head: int | None = None
+) -> list[int]:
     """The tokens that one of N queries may attend, by the mask that was made for them."""
     L = keys.shape[2]
     if mask is None:
@@ -54,7 +58,7 @@ def seen(mask: Any, keys: Any, N: int, query: int, b: int = 0) -> list[int]:
     elif mask.dtype != mx.bool_:
         mask = mask == 0
     shown = mx.broadcast_to(mask, (keys.shape[0], 1, N, L))[b, 0, query]
-    return sorted(n for n, m in zip(numbers(keys, b), list(shown), strict=True) if m)
+    return sorted(n for n, m in zip(numbers(keys, b, 0, head), list(shown), strict=True) if m)
 
 
 def opened(tokens: Any, cache: Any, keys: Any, values: Any) -> tuple[Any, Any]:

@@ -32,7 +32,7 @@ from conformance.tags import (
     identify,
     to_numpy,
 )
-from kvproto.visibility import Chunk, Full, Visibility
+from kvproto.visibility import Chunk, Full, Lossy, Visibility
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -162,6 +162,16 @@ class Step:
         return self.run.identify(self.values, VALUES, self.ids)
 
     @property
+    def heads(self) -> tuple[int | None, ...]:
+        """The heads to look at one by one; None stands for all, which hold the same tokens.
+
+        Where the cache's own policy evicts, each head may have kept other ones.
+        """
+        if isinstance(self.visibility, Lossy):
+            return tuple(range(self.key_ids.shape[1]))
+        return (None,)
+
+    @property
     def symbolic(self) -> bool:
         """Whether the mask is None or a string."""
         return self.mask is None or isinstance(self.mask, str)
@@ -198,9 +208,9 @@ class Step:
                 step=self,
             )
 
-    def seen(self, row: int, query: int) -> list[int]:
+    def seen(self, row: int, query: int, head: int = 0) -> list[int]:
         """The token numbers that one query sees, in the order returned; ``UNKNOWN`` rows too."""
-        ids = self.key_ids[row if self.key_ids.shape[0] > 1 else 0, 0]
+        ids = self.key_ids[row if self.key_ids.shape[0] > 1 else 0, head]
         return [int(number) for number in ids[self.dense[row, query]]]
 
     def visible(self, row: int, query: int, visibility: Visibility | None = None) -> list[int]:
@@ -399,7 +409,11 @@ class Run:
             self.lines.append(f"mask = {call}")
             try:
                 return self.ask_mask(ask), None
-            except REFUSALS as error:
+            except Interrupted:
+                raise
+            except BaseException as error:
+                if not isinstance(error, REFUSALS):
+                    self.raised(error, self.lines[-1])
                 window = getattr(self.profile.claims.visibility, "window", None)
                 if window is None or self.log.length + ask.count <= window:
                     self.raised(error, self.lines[-1])
@@ -738,10 +752,12 @@ def _describe(value: Any) -> str:
     return f"{type(value).__name__}{f' of shape {tuple(shape)}' if shape is not None else ''}"
 
 
-def seen_violation(step: Step, row: int, query: int, expected: Sequence[int]) -> NoReturn:
+def seen_violation(
+    step: Step, row: int, query: int, expected: Sequence[int], head: int | None = None
+) -> NoReturn:
     """Raise the violation that a query sees other tokens than it must."""
     run = step.run
-    seen = sorted(step.seen(row, query))
+    seen = sorted(step.seen(row, query, head or 0))
     missing = [number for number in expected if number not in seen]
     extra = [number for number in seen if number not in expected]
     facts = []
@@ -752,6 +768,7 @@ def seen_violation(step: Step, row: int, query: int, expected: Sequence[int]) ->
         facts.append(f"too many: {ranges(extra)}{' (the future)' if future == extra else ''}")
     where = f"query {query} of {step.ask.count}" if step.ask.count > 1 else "the query"
     row_text = f" of row {row}" if run.dims.batch > 1 else ""
+    row_text += f" in head {head}" if head is not None else ""
     position = step.start + query - run.log.left_padding[row]
     if run.virtual:
         keys = f"tokens({listed(step.ids)})[0]"
@@ -759,8 +776,10 @@ def seen_violation(step: Step, row: int, query: int, expected: Sequence[int]) ->
         keys = "dequantized(keys, cache)"
     else:
         keys = "keys"
+    which = f", {row}" if row or head is not None else ""
+    which += f", {head}" if head is not None else ""
     code = [
-        f"got = seen(mask, {keys}, {step.ask.count}, {query}{f', {row}' if row else ''})",
+        f"got = seen(mask, {keys}, {step.ask.count}, {query}{which})",
         f"assert got == {list(expected)}, got",
     ]
     run.fail(

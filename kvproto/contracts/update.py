@@ -48,7 +48,7 @@ CONTRACT = REGISTRY.register(
             "UPD-1",
             Level.MUST,
             "return exactly two results from update_and_fetch(keys, values), with the same "
-            "tokens in the same order in both, the new ones included.",
+            "tokens in the same order in both, the new ones included (lossy kinds: the newest).",
             "Every attention layer unpacks two results and multiplies scores by the values that "
             "stand at the same index.",
             (ATTENTION,),

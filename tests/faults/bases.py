@@ -106,4 +106,53 @@ class GoesBackToItsFront(ChunkedKVCache):
         return removed
 
 
-SOUND = (RowOffsets, StepKVCache, ExposedKVCache)
+class EvictingKVCache:
+    """Evicts after it returned: head h keeps its first h tokens and the newest others."""
+
+    budget = 6
+
+    def __init__(self) -> None:
+        self._offset = 0
+        self._kept: Rows | None = None
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    def make_mask(self, N: int, /, *, return_array: bool = False, window_size: Any = None) -> Any:
+        if N < 1:
+            raise ValueError(f"{type(self).__name__}: N must be at least 1, got {N}")
+        held = self.size()
+        if N == 1:
+            return None
+        seen = mx.arange(held + N) <= mx.arange(held, held + N)[:, None]
+        return seen if return_array else "causal"
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array, /) -> Rows:
+        check_chunk(type(self).__name__, keys, values, self._kept)
+        if self._kept is not None:
+            old_keys, old_values = self._kept
+            keys = mx.concatenate([old_keys, keys], axis=2)
+            values = mx.concatenate([old_values, values], axis=2)
+        self._offset += keys.shape[2] - self.size()
+        self._kept = (self.kept(keys), self.kept(values)) if keys.shape[2] else None
+        return keys, values
+
+    def kept(self, rows: mx.array) -> mx.array:
+        """What is left of (B, H, L, D) rows."""
+        drop = max(rows.shape[2] - self.budget, 0)
+        heads = [
+            mx.concatenate([rows[:, h : h + 1, :h], rows[:, h : h + 1, h + drop :]], axis=2)
+            for h in range(rows.shape[1])
+        ]
+        return mx.concatenate(heads, axis=1)
+
+    def size(self) -> int:
+        return 0 if self._kept is None else self._kept[0].shape[2]
+
+    @property
+    def state(self) -> Any:
+        return *(self._kept or (None, None)), self._offset
+
+
+SOUND = (RowOffsets, StepKVCache, ExposedKVCache, EvictingKVCache)

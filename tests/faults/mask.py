@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from reference_impl import KVCache, SlidingWindowKVCache
 from reference_impl.masks import attention_mask
+from tests.faults.bases import EvictingKVCache
 from tests.faults.gallery import Absent, fault
 
 
@@ -449,7 +450,30 @@ class WindowWithoutMask(SlidingWindowKVCache):
     make_mask = Absent()
 
 
-@fault("MASK-12", claims={"visibility": "lossy"})
+EVICTING = {"visibility": "lossy"}
+
+
+@fault("MASK-2", claims=EVICTING)
+class MasksWhatItEvicted(EvictingKVCache):
+    """Evicts before it returns, and its mask is as wide as if it had not."""
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array, /) -> Any:
+        super().update_and_fetch(keys, values)
+        return self._kept or (keys, values)
+
+
+@fault("MASK-3", claims=EVICTING)
+class HidesTheQueryItself(EvictingKVCache):
+    """In a multi-token step the first query does not see itself."""
+
+    def make_mask(self, N: int, /, **options: Any) -> Any:
+        if N == 1:
+            return None
+        mask = super().make_mask(N, return_array=True)
+        return mask & (mx.arange(mask.shape[1]) != self.size())
+
+
+@fault("MASK-12", claims=EVICTING)
 class EvictsWithoutMask(KVCache):
     """It may evict and has no make_mask."""
 
