@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from conformance import bench
-from conformance.config import Options, configured_subjects, default_subjects
-from conformance.engine import CHECKS, EXAMPLES, Session
+from conformance.candidates import candidates
+from conformance.config import Options, configured_caches, default_caches
+from conformance.engine import CHECKS, EXAMPLES
 from conformance.profiles import CONSUMERS, Answer
 from conformance.report import html
 from conformance.report.terminal import write
-from conformance.subject import Subject, subjects_from_target
+from conformance.subject import Named
 from conformance.target import TargetError
 from conformance.typecheck import command as typecheck
 from conformance.verdict import Report, Result, reports_to_json
@@ -107,17 +108,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _subjects(options: argparse.Namespace, directory: Path) -> list[Subject]:
+def _caches(options: argparse.Namespace, directory: Path) -> list[Named]:
     claims = dict(_claim(text) for text in options.claim)
     if options.targets:
-        return [
-            subject
-            for text in options.targets
-            for subject in subjects_from_target(text, directory=directory, claims=claims)
-        ]
+        return [Named(text, directory, claims) for text in options.targets]
     if claims:
         raise TargetError("--claim needs a target that makes the claim.")
-    return configured_subjects(directory) or default_subjects()
+    return configured_caches(directory) or default_caches()
 
 
 def _claim(text: str) -> tuple[str, object]:
@@ -142,7 +139,7 @@ def _check(options: argparse.Namespace) -> int:
         json=options.json,
         repro=options.repro,
     )
-    subjects = _subjects(options, Path.cwd())
+    found = candidates(_caches(options, Path.cwd()))
     clauses = [_known(name) for name in options.clause or REGISTRY]
     console = Console(highlight=False)
     reports = []
@@ -156,15 +153,17 @@ def _check(options: argparse.Namespace) -> int:
         transient=True,
         disable=not shows,
     ) as progress:
-        for subject in subjects:
-            task = progress.add_task(subject.target[:40], total=len(clauses), clause="")
-            session = Session(subject, effort=run.effort, seed=run.seed, strict=run.strict)
+        for candidate in found:
+            if candidate.unusable:
+                reports.append(candidate.unusable_report(run))
+                continue
+            task = progress.add_task(candidate.target[:40], total=len(clauses), clause="")
 
             def advance(result: Result, task: object = task) -> None:
                 progress.update(task, advance=1, clause=result.clause)  # type: ignore[arg-type]
 
-            reports.append(session.report(clauses, advance))
-    if not options.targets and subjects and subjects[0].target.startswith("reference_impl"):
+            reports.append(candidate.session(run).report(clauses, advance))
+    if not options.targets and found[0].target.startswith("reference_impl"):
         console.print("No target was given: these are the reference implementations.")
     write(reports, console)
     if run.seed:
@@ -176,7 +175,7 @@ def _check(options: argparse.Namespace) -> int:
 def exit_status(reports: Sequence[Report], *, partial: bool = False) -> int:
     """0 if all conform (or, of a run of chosen clauses, if none of them fails)."""
     if partial:
-        return int(any(report.broken for report in reports))
+        return int(any(report.broken or report.unusable for report in reports))
     return int(not reports or not all(report.conforms for report in reports))
 
 

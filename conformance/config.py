@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from conformance import limits
 from conformance.engine import EXAMPLES, fresh_seed
-from conformance.subject import Subject, subjects_from_target
+from conformance.subject import Named
 from conformance.target import TargetError
 
 if sys.version_info >= (3, 11):
@@ -77,19 +77,19 @@ class Options:
         return cls(seed=fresh_seed() if seed == "random" else seed, **options)
 
 
-def default_subjects() -> list[Subject]:
+def default_caches() -> list[Named]:
     """The reference implementations."""
-    return [subject for text in REFERENCE for subject in subjects_from_target(text)]
+    return [Named(text, Path.cwd()) for text in REFERENCE]
 
 
-def configured_subjects(directory: Path) -> list[Subject]:
+def configured_caches(directory: Path) -> list[Named]:
     """The caches of ``[[tool.kvproto.cache]]`` in the nearest pyproject.toml, if any.
 
     Each table has a ``target``, optional claims by name, and optional
     ``expected_failures = {"UPD-8" = "reason, with a link"}``.
 
     Raises:
-        TargetError: a table is not of that form, or a target cannot be used.
+        TargetError: a table is not of that form.
     """
     for folder in (directory, *directory.parents):
         path = folder / "pyproject.toml"
@@ -104,15 +104,11 @@ def configured_subjects(directory: Path) -> list[Subject]:
     tables = data.get("tool", {}).get("kvproto", {}).get("cache", [])
     if not isinstance(tables, list):
         raise TargetError(f"{path.name}: write [[tool.kvproto.cache]], with two brackets.")
-    subjects = []
+    caches = []
     for table in tables:
         if not isinstance(table.get("target"), str):
             raise TargetError(f"{path.name}: a [[tool.kvproto.cache]] has no target.")
         claims = {key: value for key, value in table.items() if key not in _KEYS}
-        subjects += subjects_from_target(
-            table["target"],
-            directory=folder,
-            claims=claims,
-            expected_failures=table.get("expected_failures", {}),
-        )
-    return subjects
+        expected = table.get("expected_failures", {})
+        caches.append(Named(table["target"], folder, claims, expected))
+    return caches

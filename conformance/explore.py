@@ -48,13 +48,16 @@ class Drawn(Context):
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     suite = suite_of(metafunc.config)
     sessions = {
-        name: Session(subject, effort="quick", seed=suite.options.seed)
-        for name, subject in zip(suite.names, suite.subjects, strict=True)
+        name: Session(candidate.subject, effort="quick", seed=suite.options.seed)
+        for name, candidate in suite.candidates.items()
+        if candidate.subject is not None
     }
     found: list[Any] = []
     for test in suite.parameters():
         name, clause = test.values
-        session = sessions[str(name)]
+        session = sessions.get(str(name))
+        if session is None:
+            raise pytest.UsageError(f"kvproto: {suite.candidates[str(name)].unusable}")
         if session.result(str(clause)).verdict is Verdict.PASS:
             found.append(pytest.param(session, clause, id=test.id, marks=test.marks))
     metafunc.parametrize(("session", "clause"), found)

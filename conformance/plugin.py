@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 
 import conformance.checks  # noqa: F401 (registers the checks)
+from conformance.candidates import Candidate, candidates
 from conformance.cli import save
-from conformance.config import Options, configured_subjects, default_subjects
+from conformance.config import Options, configured_caches, default_caches
 from conformance.engine import Session
 from conformance.report.terminal import failure_text, render
-from conformance.subject import Subject, examine, subjects_from_target
+from conformance.subject import Named
 from conformance.target import TargetError
 from conformance.verdict import Report, Result, Verdict
 from kvproto.clause import REGISTRY
 
 PROPERTY = "kvproto"
 """The user property by which a worker's result reaches the controller."""
+
+UNUSABLE = "cannot be tested"
+"""In place of a clause: the one test of a cache that cannot be tested."""
 
 
 class Suite:
@@ -39,23 +43,19 @@ class Suite:
                 repro=_path(directory, config.getoption("--conformance-repro")),
             )
             targets = config.getoption("kv_cache")
-            self.subjects: list[Subject] = [
-                subject
-                for text in targets
-                for subject in subjects_from_target(text, directory=directory)
-            ]
+            caches = [Named(text, directory) for text in targets]
             self.source = "caches given by --cache"
             if not targets:
-                self.subjects = configured_subjects(directory)
+                caches = configured_caches(directory)
                 self.source = "caches given by [[tool.kvproto.cache]] in pyproject.toml"
-            if not self.subjects:
-                self.subjects = default_subjects()
+            if not caches:
+                caches = default_caches()
                 self.source = "no --cache was given: these are the reference implementations"
-            for subject in self.subjects:
-                examine(subject)  # what cannot be tested at all ends the run here
-            self.names = _unique([subject.target for subject in self.subjects])
+            found = candidates(caches)
         except TargetError as error:
             raise pytest.UsageError(f"kvproto: {error}") from None
+        self.names = _unique([candidate.target for candidate in found])
+        self.candidates: dict[str, Candidate] = dict(zip(self.names, found, strict=True))
         self._sessions: dict[str, Session] = {}
         self.results: dict[str, dict[str, Result]] = {name: {} for name in self.names}
         self.heads: dict[str, dict[str, Any]] = {}
@@ -66,22 +66,21 @@ class Suite:
         return [
             pytest.param(name, clause, id=f"{short}-{clause}", marks=pytest.mark.clause(clause))
             for name, short in zip(self.names, shown, strict=True)
-            for clause in REGISTRY
+            for clause in ([UNUSABLE] if self.candidates[name].unusable else REGISTRY)
         ]
 
     def session(self, name: str) -> Session:
         if name not in self._sessions:
-            subject = self.subjects[self.names.index(name)]
-            self._sessions[name] = Session(
-                subject,
-                effort=self.options.effort,
-                seed=self.options.seed,
-                strict=self.options.strict,
-            )
+            self._sessions[name] = self.candidates[name].session(self.options)
         return self._sessions[name]
 
     def run(self, name: str, clause: str, record: Any) -> None:
         """Judge one clause and end the test as its verdict says."""
+        candidate = self.candidates[name]
+        if candidate.unusable:
+            head = candidate.unusable_report(self.options).to_json()
+            record(PROPERTY, json.dumps({"subject": name, "head": head}))
+            pytest.fail(candidate.unusable, pytrace=False)
         session = self.session(name)
         result = session.result(clause)
         head = session.report_of([]).to_json()
@@ -104,16 +103,17 @@ class Suite:
         for key, value in report.user_properties:
             if key == PROPERTY:
                 data = json.loads(str(value))
-                result = Result.from_json(data["result"])
-                self.results.setdefault(data["subject"], {})[result.clause] = result
                 self.heads[data["subject"]] = data["head"]
+                if "result" in data:
+                    result = Result.from_json(data["result"])
+                    self.results[data["subject"]][result.clause] = result
 
     def reports(self) -> list[Report]:
         """A report for each subject that was run."""
         return [
-            Report.from_json(self.heads[name], list(results.values()))
-            for name, results in self.results.items()
-            if results
+            Report.from_json(self.heads[name], list(self.results[name].values()))
+            for name in self.names
+            if name in self.heads
         ]
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -121,7 +121,7 @@ class Suite:
             return
         reports = self.reports()
         save(reports, self.options)
-        whole = len(reports) == len(self.subjects) and all(report.complete for report in reports)
+        whole = len(reports) == len(self.names) and all(report.complete for report in reports)
         # A run that left something out is not green, whatever it found.
         if exitstatus == pytest.ExitCode.OK and reports and not whole:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -136,8 +136,7 @@ class Suite:
         width = min(terminalreporter._tw.fullwidth, 100)
         for line in render(reports, width=width, failures=False).splitlines():
             terminalreporter.write_line(line)
-        missing = [name for name, results in self.results.items() if not results]
-        for name in missing:
+        for name in [name for name in self.names if name not in self.heads]:
             terminalreporter.write_line(f"INCOMPLETE: {name} was not run")
 
 

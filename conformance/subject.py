@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance import target as targets
-from conformance.limits import Interrupted, is_ours, limited
-from conformance.target import TargetError
+from conformance.limits import Interrupted, limited
+from conformance.target import CannotBeTested, TargetError
 from kvproto import Capabilities, capabilities
 from kvproto.visibility import Chunk, Full, Sinks, SlidingWindow, Visibility, parse_visibility
 
@@ -257,6 +257,25 @@ class Profile:
         return tuple(names)
 
 
+@dataclass(frozen=True)
+class Named:
+    """A cache as a run was given it: the target, not imported yet, and what is claimed of it."""
+
+    target: str
+    directory: Path
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    expected_failures: Mapping[str, str] = field(default_factory=dict)
+
+    def subjects(self) -> list[Subject]:
+        """What it names, as :func:`subjects_from_target`."""
+        return subjects_from_target(
+            self.target,
+            directory=self.directory,
+            claims=self.claims,
+            expected_failures=self.expected_failures,
+        )
+
+
 def subjects_from_target(
     text: str,
     *,
@@ -268,6 +287,7 @@ def subjects_from_target(
 
     Raises:
         TargetError: the target cannot be used.
+        CannotBeTested: what it names cannot be imported or made.
     """
     directory = directory or Path.cwd()
     parsed = targets.parse(text)
@@ -335,7 +355,8 @@ def examine(subject: Subject) -> Profile:
     """Construct one cache and read its capabilities and claims.
 
     Raises:
-        TargetError: the factory raises, or nothing can be inferred of what it makes.
+        TargetError: a claim is none.
+        CannotBeTested: the factory raises, or nothing can be inferred of what it makes.
     """
     step = "the factory"
     try:
@@ -346,10 +367,9 @@ def examine(subject: Subject) -> Profile:
     except Interrupted:
         raise
     except BaseException as error:
-        what = str(error) if is_ours(error) else f"raises {type(error).__name__}: {error}"
-        raise TargetError(f"{subject.target}: {step} {what}") from error
+        raise CannotBeTested(f"{subject.target}: {step} {targets.told(error)}") from error
     if isinstance(cache, (list, tuple)):
-        raise TargetError(
+        raise CannotBeTested(
             f"{subject.target}: makes a {type(cache).__name__} of {len(cache)}, not one cache. "
             "Name a function that returns the cache of one layer."
         )
@@ -363,7 +383,7 @@ def examine(subject: Subject) -> Profile:
         "attention_layer_indices",
     }
     if not found.members & named:
-        raise TargetError(
+        raise CannotBeTested(
             f"{subject.target}: nothing can be inferred of a {found.class_name}: it has none of "
             "offset, state, make_mask, update_and_fetch. Name the class of a layer cache, or a "
             "function that returns one."

@@ -26,6 +26,10 @@ class TargetError(Exception):
     """A target that cannot be used; the message says what to write instead."""
 
 
+class CannotBeTested(TargetError):
+    """A cache that cannot be imported, made or read. It ends no run but its own."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A parsed target."""
@@ -131,18 +135,19 @@ def load_module(target: Target, directory: Path) -> ModuleType:
     """Import the module of a target, looking in ``directory`` too.
 
     Raises:
-        TargetError: there is no such module or file, or importing it raises.
+        TargetError: there is no such module or file.
+        CannotBeTested: importing it raises, or takes too long.
     """
     try:
-        if target.is_path:
-            return _load_path(target, directory)
-        return _load_dotted(target, directory)
-    except TargetError:
+        with limited():
+            if target.is_path:
+                return _load_path(target, directory)
+            return _load_dotted(target, directory)
+    except (TargetError, Interrupted):
         raise
-    except Exception as error:
-        raise TargetError(
-            f"{target.text!r}: importing {target.module!r} raises "
-            f"{type(error).__name__}: {error}\n{_last_frame(error)}"
+    except BaseException as error:
+        raise CannotBeTested(
+            f"{target.text!r}: importing {target.module!r} {told(error)}\n{_last_frame(error)}"
         ) from error
 
 
@@ -228,8 +233,8 @@ def make_factory(target: Target, found: Any) -> Callable[[], Any]:
     """A function that constructs a fresh cache.
 
     Raises:
-        TargetError: the object cannot be called, or calling it raises; the message gives the
-            signature and an example.
+        TargetError: the object cannot be called.
+        CannotBeTested: calling it raises; the message gives the signature and an example.
     """
     is_cache = not isinstance(found, type) and hasattr(found, "update_and_fetch")
     if not callable(found) or is_cache:
@@ -248,12 +253,15 @@ def make_factory(target: Target, found: Any) -> Callable[[], Any]:
     except Interrupted:
         raise
     except BaseException as error:
-        raise TargetError(
-            f"{target.text!r}: {target.call} "
-            + (str(error) if is_ours(error) else f"raises {type(error).__name__}: {error}")
-            + f"\n{_signature_advice(target, found)}"
+        raise CannotBeTested(
+            f"{target.text!r}: {target.call} {told(error)}\n{_signature_advice(target, found)}"
         ) from error
     return factory
+
+
+def told(error: BaseException) -> str:
+    """What the code of a cache did, as the end of a sentence."""
+    return str(error) if is_ours(error) else f"raises {type(error).__name__}: {error}"
 
 
 def _signature_advice(target: Target, found: Any) -> str:

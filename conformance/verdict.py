@@ -112,6 +112,8 @@ class Report:
     """The distribution that the class comes from, as ``mlx-lm 0.32.2``; empty if from none."""
     traits: Traits | None = None
     """What decides for the consumers' profiles, beside the results; None in older reports."""
+    unusable: str = ""
+    """Why the cache cannot be tested at all: it cannot be imported, made or read."""
 
     def __post_init__(self) -> None:
         order = list(REGISTRY)
@@ -174,6 +176,7 @@ class Report:
             "conforms": self.conforms,
             "traits": None if self.traits is None else self.traits.to_json(),
             **profiles,
+            **({"unusable": self.unusable} if self.unusable else {}),
             "results": [result.to_json() for result in self.results],
         }
 
@@ -192,6 +195,7 @@ class Report:
             strict=data["strict"],
             package=data["package"],
             traits=Traits.from_json(data["traits"]) if data.get("traits") else None,
+            unusable=data.get("unusable", ""),
         )
 
     def __str__(self) -> str:

@@ -107,14 +107,26 @@ def run(directory, *arguments):
     return command(directory, *arguments, module=module, timeout=120, PYTHONPATH=str(ROOT))
 
 
-SUBJECTS = ("tests.hostile:Hangs", "tests.hostile:RaisesInterrupt", "tests.hostile:Single")
+UNUSABLE = "tests.hostile:RaisesExit"
+SUBJECTS = (
+    UNUSABLE,
+    "tests.hostile:Hangs",
+    "tests.hostile:RaisesInterrupt",
+    "tests.hostile:Single",
+)
 
 
 def judged(path):
-    return {
+    """The verdicts on each cache; of one that cannot be tested, why."""
+    data = json.loads(path.read_text())
+    found = {
         subject["target"]: {r["clause"]: r["verdict"] for r in subject["results"]}
-        for subject in json.loads(path.read_text())["subjects"]
+        or subject["unusable"]
+        for subject in data["subjects"]
     }
+    assert not data["complete"]
+    assert "reading its members raises SystemExit" in found.pop(UNUSABLE)
+    return found
 
 
 def test_the_command_goes_on_to_the_next_cache(tmp_path):
@@ -123,9 +135,10 @@ def test_the_command_goes_on_to_the_next_cache(tmp_path):
     )
     assert ran.returncode == 1, ran.stderr
     found = judged(tmp_path / "r.json")
-    assert [*found] == [*SUBJECTS]
-    assert {"pass", "skip"} >= {*found[SUBJECTS[2]].values()}
+    assert (UNUSABLE, *found) == SUBJECTS
+    assert {"pass", "skip"} >= {*found[SUBJECTS[3]].values()}
     assert "does not return within 5 s" in ran.stdout
+    assert "CANNOT BE TESTED" in ran.stdout
 
 
 def test_pytest_goes_on_to_the_next_cache(tmp_path):
@@ -136,8 +149,25 @@ def test_pytest_goes_on_to_the_next_cache(tmp_path):
     )  # fmt: skip
     assert ran.returncode == 1, ran.stderr
     found = judged(tmp_path / "r.json")
-    assert [*found] == [*SUBJECTS]
-    assert {"pass", "skip"} >= {*found[SUBJECTS[2]].values()}
+    assert (UNUSABLE, *found) == SUBJECTS
+    assert {"pass", "skip"} >= {*found[SUBJECTS[3]].values()}
+    assert "CANNOT BE TESTED" in ran.stdout
+
+
+def test_workers_agree_on_a_cache_that_cannot_be_imported(tmp_path):
+    (tmp_path / "ends.py").write_text("raise SystemExit(0)")
+    caches = ("ends.py:Cache", "reference_impl:OffsetCache(5)")
+    chosen = [part for cache in caches for part in ("--cache", cache)]
+    ran = run(
+        tmp_path, "--pyargs", "conformance", *chosen, "--conformance-effort", "quick", "-n", "2",
+        "-p", "no:cacheprovider",
+    )  # fmt: skip
+    assert ran.returncode == 1, ran.stderr
+    assert "importing 'ends.py' raises SystemExit" in ran.stdout
+    assert "1 of 2 caches conform" in ran.stdout
+    ran = run(tmp_path, "check", *caches, "--clause", "POS-1")
+    assert ran.returncode == 1, ran.stderr
+    assert "CANNOT BE TESTED" in ran.stdout
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1"])

@@ -11,10 +11,12 @@ import pytest
 
 import conformance.report
 from conformance import check
+from conformance.candidates import Candidate
 from conformance.cli import main
+from conformance.config import Options
 from conformance.report.html import load, render
 from conformance.target import TargetError
-from conformance.verdict import Result, Verdict, package_of, reports_to_json
+from conformance.verdict import Report, Result, Verdict, package_of, reports_to_json
 
 SCHEMA = json.loads(Path(conformance.report.__file__).with_name("schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(
@@ -69,8 +71,20 @@ def test_the_schema_describes_every_key():
     data = reports_to_json([report])
     properties = SCHEMA["properties"]
     assert set(data) == set(properties)
-    assert set(data["subjects"][0]) == set(SCHEMA["$defs"]["subject"]["properties"]) - {"profiles"}
+    optional = {"profiles", "unusable"}
+    assert set(data["subjects"][0]) == set(SCHEMA["$defs"]["subject"]["properties"]) - optional
     assert set(data["subjects"][0]["results"][0]) == set(SCHEMA["$defs"]["result"]["properties"])
+
+
+def test_a_cache_that_cannot_be_tested_is_in_the_file_and_on_the_page():
+    report = Candidate("ends:Cache", unusable="it raises SystemExit").unusable_report(Options())
+    data = reports_to_json([report])
+    VALIDATOR.validate(data)
+    assert not data["complete"]
+    assert Report.from_json(data["subjects"][0], []).unusable == "it raises SystemExit"
+    page = " ".join(Page(render([data])).words)
+    assert "cannot be tested" in page
+    assert "it raises SystemExit" in page
 
 
 @pytest.mark.parametrize(

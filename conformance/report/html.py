@@ -63,12 +63,14 @@ class Row:
     @property
     def rank(self) -> str:
         """``pass``, ``fail`` or ``blocked`` (not every clause was run)."""
-        if any(cell.rank in ("fail", "error") for cell in self.cells):
+        if self.data.get("unusable") or any(cell.rank in ("fail", "error") for cell in self.cells):
             return "fail"
         return "pass" if self.data["conforms"] else "blocked"
 
     @property
     def verdict(self) -> str:
+        if self.data.get("unusable"):
+            return "cannot be tested"
         words = {"pass": "conforms", "fail": "does not conform", "blocked": "incomplete"}
         return words[self.rank]
 

@@ -95,6 +95,11 @@ def write_failure(target: str, result: Result, console: Console, width: int) -> 
 def write_subject(report: Report, console: Console, width: int) -> None:
     """What one subject is, a line for each contract, and the verdict."""
     _line(console, report.target, "bold")
+    if report.unusable:
+        for line in report.unusable.splitlines():
+            _wrapped(console, line, width, "  ")
+        _line(console, "  CANNOT BE TESTED", "bold red")
+        return
     for name, value, source in report.claims:
         _wrapped(console, f"{value}  ({source})", width, f"  {name + ':':<25}")
     for note in report.notes:
