@@ -182,7 +182,7 @@ class Report:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], results: Sequence[Result]) -> Report:
-        """A report with these results, the rest read back from what :meth:`to_json` gave."""
+        """A report with these results, the rest read back from what ``to_json`` gave."""
         return cls(
             target=data["target"],
             class_name=data["class"],

@@ -341,7 +341,7 @@ class Capabilities:
     opaque: bool
     batched: bool
     members: frozenset[str]
-    """The names of :data:`METHODS` and :data:`ATTRIBUTES` that it has."""
+    """The names of ``METHODS`` and ``ATTRIBUTES`` that it has."""
 
     @property
     def state_dialect(self) -> str | None:

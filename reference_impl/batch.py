@@ -40,7 +40,7 @@ class BatchKVCache:
     counts these columns until then, since a mask or a RoPE angle is asked for every column.
 
     Everything that tells one row from another is kept in Python ints, so that no step waits for an
-    array. Shapes, growth, refusals and aliasing are those of :class:`reference_impl.full.KVCache`.
+    array. Shapes, growth, refusals and aliasing are those of :class:`reference_impl.KVCache`.
 
     Args:
         left_padding: columns of padding at the start of each row; its length is B. None is legal.

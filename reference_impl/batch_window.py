@@ -58,7 +58,7 @@ class BatchSlidingWindowKVCache:
     """Shows each of B rows what a :class:`SlidingWindowKVCache` alone would show it.
 
     The columns, the padding and what :meth:`prepare` and :meth:`finalize` do with it are those of
-    :class:`reference_impl.batch.BatchKVCache`. The window counts back from a query's own column, so
+    :class:`reference_impl.BatchKVCache`. The window counts back from a query's own column, so
     that it never counts padding of its row. An append first drops the columns that no row needs any
     more: those that its window has left, but where newer columns are padding at the right in some
     row, so many more columns are kept (BATCH-6).
@@ -445,7 +445,7 @@ class BatchSlidingWindowKVCache:
     ) -> None:
         """Announce padding in the columns to come (BATCH-6).
 
-        For arguments and errors see :meth:`reference_impl.batch.BatchKVCache.prepare`. Tails of
+        For arguments and errors see :meth:`reference_impl.BatchKVCache.prepare`. Tails of
         rows can be cut off (``right_padding`` alone) if they are shorter than the last append, or
         if no token was dropped.
         """

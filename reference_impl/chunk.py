@@ -25,7 +25,7 @@ class ChunkedKVCache:
     ``offset`` and makes the mask of the pass from them; that is why there is no ``make_mask``
     (MASK-12). The append that follows returns offset + S - start_position rows (WIN-8).
 
-    Shapes, growth, refusals and aliasing are those of :class:`reference_impl.full.KVCache`.
+    Shapes, growth, refusals and aliasing are those of :class:`reference_impl.KVCache`.
 
     Args:
         chunk_size: tokens of a chunk, C.

@@ -250,7 +250,7 @@ class KVCache:
     def merge(cls, caches: Sequence[KVCache], /) -> BatchKVCache:
         """A batch of the rows of ``caches``, from which ``extract`` takes them out again (BATCH-2).
 
-        See :meth:`reference_impl.batch.BatchKVCache.merge`.
+        See :meth:`reference_impl.BatchKVCache.merge`.
         """
         from reference_impl.batch import BatchKVCache  # it needs this module
 

@@ -43,7 +43,7 @@ class RotatedKVCache:
     come out of attention rotated, and are turned back.
 
     Position, masks, growth, trim, state and measures are those of the
-    :class:`reference_impl.full.KVCache` in which the rotated rows lie. It has none of that
+    :class:`reference_impl.KVCache` in which the rotated rows lie. It has none of that
     cache's ``get_kv``, ``keys_and_values``, ``to_quantized`` and ``merge``, whose rows would be
     taken for the tokens.
 
@@ -61,7 +61,7 @@ class RotatedKVCache:
     def make_mask(
         self, N: int, /, *, return_array: bool = False, window_size: int | None = None
     ) -> AttentionMask:
-        """The mask for an append of N tokens; see :meth:`reference_impl.full.KVCache.make_mask`."""
+        """The mask for an append of N tokens; see :meth:`reference_impl.KVCache.make_mask`."""
         return self._rows.make_mask(N, return_array=return_array, window_size=window_size)
 
     def update_and_fetch(

@@ -32,7 +32,7 @@ class QuantizedKVCache:
     Both head dims must be multiples of ``group_size``, and the dtypes real floating ones; that is
     what ``mx.quantize`` takes (QNT-2). The two dtypes may differ, and the scales and biases keep
     them (QNT-6). Visibility, growth and aliasing are those of
-    :class:`reference_impl.full.KVCache`.
+    :class:`reference_impl.KVCache`.
 
     Args:
         group_size: elements that share a scale and a bias.
@@ -88,7 +88,7 @@ class QuantizedKVCache:
     def make_mask(
         self, N: int, /, *, return_array: bool = False, window_size: int | None = None
     ) -> AttentionMask:
-        """The mask for an append of N tokens, as that of :class:`reference_impl.full.KVCache`.
+        """The mask for an append of N tokens, as that of :class:`reference_impl.KVCache`.
 
         Raises:
             TypeError: N or window_size is not an int.

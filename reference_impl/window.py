@@ -37,7 +37,7 @@ class SlidingWindowKVCache:
     one, once in W one-token appends (WIN-6). Sinks move along in front of the view, onto rows that
     were just dropped, which costs K rows an append and keeps the view in one piece.
 
-    Shapes, dtypes, refusals and aliasing are those of :class:`reference_impl.full.KVCache`.
+    Shapes, dtypes, refusals and aliasing are those of :class:`reference_impl.KVCache`.
 
     Args:
         window: tokens that a query sees, W.
@@ -172,7 +172,7 @@ class SlidingWindowKVCache:
 
     def write_token(self, key: mx.array, value: mx.array, /) -> None:
         """Append one token, and fetch nothing (DEC-1); see
-        :meth:`reference_impl.full.KVCache.write_token`.
+        :meth:`reference_impl.KVCache.write_token`.
 
         Args:
             key: (B, H, 1, Dk).
@@ -296,7 +296,7 @@ class SlidingWindowKVCache:
     def merge(cls, caches: Sequence[SlidingWindowKVCache], /) -> BatchSlidingWindowKVCache:
         """A batch of the rows of ``caches``, from which ``extract`` takes them out again (BATCH-2).
 
-        See :meth:`reference_impl.batch_window.BatchSlidingWindowKVCache.merge`.
+        See :meth:`reference_impl.BatchSlidingWindowKVCache.merge`.
         """
         from reference_impl.batch_window import BatchSlidingWindowKVCache  # it needs this module
 
